@@ -1,0 +1,30 @@
+// A weight as it lies in a checkpoint file.
+#ifndef SEQ2SEQ_BACKEND_MODEL_TENSOR_VIEW_H_
+#define SEQ2SEQ_BACKEND_MODEL_TENSOR_VIEW_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "backend/core/dtype.h"
+
+namespace seq2seq {
+
+// Row-major, little-endian, read-only; points into a file mapping that its Checkpoint keeps.
+// A default-constructed view stands for a tensor that the family does not have.
+struct TensorView {
+  const std::byte* data = nullptr;
+  DType dtype = DType::kFloat32;
+  std::vector<int64_t> shape;
+
+  bool present() const { return data != nullptr; }
+  int64_t elements() const {
+    int64_t count = 1;
+    for (int64_t extent : shape) count *= extent;
+    return count;
+  }
+};
+
+}  // namespace seq2seq
+
+#endif  // SEQ2SEQ_BACKEND_MODEL_TENSOR_VIEW_H_
