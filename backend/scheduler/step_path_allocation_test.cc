@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "backend/scheduler/scheduler_loop.h"
+#include "backend/scheduler/scheduler_context.h"
 #include "backend/testing/fake_clock.h"
 #include "backend/testing/fake_engine.h"
 
