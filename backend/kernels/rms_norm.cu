@@ -70,8 +70,8 @@ __device__ float BlockSum(float value) {
 // One block a row. `accesses` is width / kWidth.
 template <typename Weight, typename Activation, int kWidth>
 __global__ void __launch_bounds__(kMaxThreads)
-    RmsNormKernel(float* residual, const Activation* delta, const Weight* weight, Activation* output,
-                  int accesses, float epsilon) {
+    RmsNormKernel(float* residual, const Activation* delta, const Weight* weight,
+                  Activation* output, int accesses, float epsilon) {
   const size_t row = static_cast<size_t>(blockIdx.x) * accesses * kWidth;
   float* row_residual = residual + row;
   const int stride = static_cast<int>(blockDim.x);
@@ -124,7 +124,8 @@ cudaError_t LaunchKernel(const RmsNormParams& params, cudaStream_t stream) {
   const int warps = (accesses + kWarpSize - 1) / kWarpSize;
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(static_cast<unsigned>(params.rows));
-  config.blockDim = dim3(static_cast<unsigned>((warps < kMaxWarps ? warps : kMaxWarps) * kWarpSize));
+  config.blockDim =
+      dim3(static_cast<unsigned>((warps < kMaxWarps ? warps : kMaxWarps) * kWarpSize));
   config.stream = stream;
   return cudaLaunchKernelEx(&config, RmsNormKernel<Weight, Activation, kWidth>, params.residual,
                             static_cast<const Activation*>(params.delta),
@@ -139,15 +140,17 @@ bool IsAligned(const void* pointer, size_t bytes) {
 template <typename Weight, typename Activation>
 cudaError_t Launch(const RmsNormParams& params, cudaStream_t stream) {
   if (!IsAligned(params.residual, sizeof(float)) || !IsAligned(params.weight, sizeof(Weight)) ||
-      !IsAligned(params.delta, sizeof(Activation)) || !IsAligned(params.output, sizeof(Activation))) {
+      !IsAligned(params.delta, sizeof(Activation)) ||
+      !IsAligned(params.output, sizeof(Activation))) {
     return cudaErrorInvalidValue;
   }
   if (params.rows == 0) {
     return cudaSuccess;
   }
-  const bool vectors = params.width % kVectorWidth == 0 && IsAligned(params.residual, kAccessBytes) &&
-                       IsAligned(params.weight, kAccessBytes) && IsAligned(params.delta, kAccessBytes) &&
-                       IsAligned(params.output, kAccessBytes);
+  const bool vectors =
+      params.width % kVectorWidth == 0 && IsAligned(params.residual, kAccessBytes) &&
+      IsAligned(params.weight, kAccessBytes) && IsAligned(params.delta, kAccessBytes) &&
+      IsAligned(params.output, kAccessBytes);
   return vectors ? LaunchKernel<Weight, Activation, kVectorWidth>(params, stream)
                  : LaunchKernel<Weight, Activation, 1>(params, stream);
 }

@@ -15,7 +15,8 @@ struct RmsNormParams {
   const void* delta = nullptr;
   // [width] of weight_type.
   const void* weight = nullptr;
-  // [rows, width] of activation_type. May be the same memory as `delta`; must not overlap `residual`.
+  // [rows, width] of activation_type. May be the same memory as `delta`; must not overlap
+  // `residual`.
   void* output = nullptr;
 
   int rows = 0;
@@ -33,11 +34,11 @@ struct RmsNormParams {
 // (Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019; T5 uses it without a bias).
 // Arithmetic is float, and the output is rounded once.
 //
-// The work is enqueued on `stream`; the call neither waits nor allocates, and can be captured in a graph.
-// Returns cudaErrorInvalidValue, with nothing enqueued, where a required pointer is null or not aligned to
-// its element, rows is negative, width is not positive, epsilon is negative or not finite, or a type is
-// none of the enumerators. Zero rows succeed without a launch. Otherwise returns what the launch returned.
-// Threads: may be called from any thread.
+// The work is enqueued on `stream`; the call neither waits nor allocates, and can be captured in a
+// graph. Returns cudaErrorInvalidValue, with nothing enqueued, where a required pointer is null or
+// not aligned to its element, rows is negative, width is not positive, epsilon is negative or not
+// finite, or a type is none of the enumerators. Zero rows succeed without a launch. Otherwise
+// returns what the launch returned. Threads: may be called from any thread.
 cudaError_t RmsNorm(const RmsNormParams& params, cudaStream_t stream);
 
 }  // namespace seq2seq::kernels

@@ -1,9 +1,9 @@
 // RmsNorm on a device beside the formula in double precision on the host.
 //
-// Tolerances: the residual is one float addition, so it must match to the bit. The output may differ from
-// the reference by half a unit in the last place of its type (it is rounded once), plus kFloatError for
-// the float arithmetic before that: a tree of float additions over at most 8,200 squares, a square root,
-// a division and two products.
+// Tolerances: the residual is one float addition, so it must match to the bit. The output may
+// differ from the reference by half a unit in the last place of its type (it is rounded once), plus
+// kFloatError for the float arithmetic before that: a tree of float additions over at most 8,200
+// squares, a square root, a division and two products.
 
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
@@ -60,7 +60,9 @@ double RoundingOf(ElementType type) {
 }
 
 // Half the distance between subnormal numbers.
-double SmallestOf(ElementType type) { return type == ElementType::kFloat16 ? std::ldexp(1.0, -25) : 1e-37; }
+double SmallestOf(ElementType type) {
+  return type == ElementType::kFloat16 ? std::ldexp(1.0, -25) : 1e-37;
+}
 
 void Encode(float value, ElementType type, std::byte* to) {
   if (type == ElementType::kFloat32) {
@@ -91,7 +93,8 @@ float Decode(const std::byte* from, ElementType type) {
 }
 
 // `count` random numbers, stored as `type`, behind `offset` elements of padding.
-std::vector<std::byte> RandomStored(int count, int offset, ElementType type, float scale, uint32_t seed) {
+std::vector<std::byte> RandomStored(int count, int offset, ElementType type, float scale,
+                                    uint32_t seed) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal(0.0f, scale);
   std::vector<std::byte> stored((count + offset) * SizeOf(type));
@@ -121,7 +124,8 @@ TEST_P(RmsNormGpuTest, MatchesDoublePrecision) {
   const DeviceMemory residual_device = ToDevice(residual);
   const DeviceMemory delta_device = ToDevice(delta);
   const DeviceMemory weight_device = ToDevice(weight);
-  const DeviceMemory output_device = ToDevice(std::vector<std::byte>(delta.size(), std::byte{0xff}));
+  const DeviceMemory output_device =
+      ToDevice(std::vector<std::byte>(delta.size(), std::byte{0xff}));
 
   RmsNormParams params;
   params.residual = reinterpret_cast<float*>(residual_device.get()) + shape.offset;
@@ -152,25 +156,28 @@ TEST_P(RmsNormGpuTest, MatchesDoublePrecision) {
       const int at = shape.offset + row * shape.width + i;
       const double factor = Decode(&weight[(shape.offset + i) * SizeOf(weight_type)], weight_type);
       const double expected = sums[i] / root * factor;
-      const double tolerance =
-          std::abs(expected) * (RoundingOf(activation_type) + kFloatError) + SmallestOf(activation_type);
-      ASSERT_NEAR(Decode(&output[at * size], activation_type), expected, tolerance) << row << " " << i;
+      const double tolerance = std::abs(expected) * (RoundingOf(activation_type) + kFloatError) +
+                               SmallestOf(activation_type);
+      ASSERT_NEAR(Decode(&output[at * size], activation_type), expected, tolerance)
+          << row << " " << i;
     }
   }
 }
 
-constexpr ElementType kTypes[] = {ElementType::kFloat32, ElementType::kFloat16, ElementType::kBfloat16};
+constexpr ElementType kTypes[] = {ElementType::kFloat32, ElementType::kFloat16,
+                                  ElementType::kBfloat16};
 
-// Widths around one warp and one block, models' widths, one that no vector divides, and one too wide for
-// registers with vectors (more than 16,384) and without (more than 2,048).
-INSTANTIATE_TEST_SUITE_P(ShapesAndTypes, RmsNormGpuTest,
-                         testing::Combine(testing::Values(Shape{1, 1, 0, true}, Shape{3, 32, 0, true},
-                                                          Shape{5, 250, 0, true}, Shape{7, 512, 0, true},
-                                                          Shape{2, 512, 0, false}, Shape{4, 512, 1, true},
-                                                          Shape{64, 1536, 0, true}, Shape{3, 4099, 0, true},
-                                                          Shape{3, 4099, 0, false}, Shape{2, 8192, 0, true}),
-                                          testing::ValuesIn(kTypes), testing::ValuesIn(kTypes)),
-                         [](const testing::TestParamInfo<Case>& info) { return std::to_string(info.index); });
+// Widths around one warp and one block, models' widths, one that no vector divides, and one too
+// wide for registers with vectors (more than 16,384) and without (more than 2,048).
+INSTANTIATE_TEST_SUITE_P(
+    ShapesAndTypes, RmsNormGpuTest,
+    testing::Combine(testing::Values(Shape{1, 1, 0, true}, Shape{3, 32, 0, true},
+                                     Shape{5, 250, 0, true}, Shape{7, 512, 0, true},
+                                     Shape{2, 512, 0, false}, Shape{4, 512, 1, true},
+                                     Shape{64, 1536, 0, true}, Shape{3, 4099, 0, true},
+                                     Shape{3, 4099, 0, false}, Shape{2, 8192, 0, true}),
+                     testing::ValuesIn(kTypes), testing::ValuesIn(kTypes)),
+    [](const testing::TestParamInfo<Case>& info) { return std::to_string(info.index); });
 
 INSTANTIATE_TEST_SUITE_P(WiderThanRegisters, RmsNormGpuTest,
                          testing::Values(Case{Shape{2, 20480, 0, true}, ElementType::kFloat16,

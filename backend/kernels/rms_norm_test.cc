@@ -1,4 +1,5 @@
-// What holds with and without a GPU: arguments are checked, and a launch that cannot be made is an error.
+// What holds with and without a GPU: arguments are checked, and a launch that cannot be made is an
+// error.
 
 #include "backend/kernels/rms_norm.h"
 
@@ -60,9 +61,12 @@ INSTANTIATE_TEST_SUITE_P(
         {"ZeroWidth", [](RmsNormParams& p) { p.width = 0; }},
         {"NegativeWidth", [](RmsNormParams& p) { p.width = -16; }},
         {"NegativeEpsilon", [](RmsNormParams& p) { p.epsilon = -1e-6f; }},
-        {"NanEpsilon", [](RmsNormParams& p) { p.epsilon = std::numeric_limits<float>::quiet_NaN(); }},
-        {"InfiniteEpsilon", [](RmsNormParams& p) { p.epsilon = std::numeric_limits<float>::infinity(); }},
-        {"UnknownWeightType", [](RmsNormParams& p) { p.weight_type = static_cast<ElementType>(7); }},
+        {"NanEpsilon",
+         [](RmsNormParams& p) { p.epsilon = std::numeric_limits<float>::quiet_NaN(); }},
+        {"InfiniteEpsilon",
+         [](RmsNormParams& p) { p.epsilon = std::numeric_limits<float>::infinity(); }},
+        {"UnknownWeightType",
+         [](RmsNormParams& p) { p.weight_type = static_cast<ElementType>(7); }},
         {"UnknownActivationType",
          [](RmsNormParams& p) { p.activation_type = static_cast<ElementType>(-1); }},
         {"MisalignedResidual", [](RmsNormParams& p) { p.residual = Shifted(p.residual, 2); }},
@@ -94,7 +98,8 @@ TEST(RmsNormTest, LaunchSaysWhetherThereIsADevice) {
   const bool has_device = cudaGetDeviceCount(&devices) == cudaSuccess && devices > 0;
   float* memory = SomewhereOnTheDevice();
   if (has_device) {
-    ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&memory), 3 * kRows * kWidth * sizeof(float)), cudaSuccess);
+    ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&memory), 3 * kRows * kWidth * sizeof(float)),
+              cudaSuccess);
   }
   RmsNormParams params = ValidParams();
   params.residual = memory;
