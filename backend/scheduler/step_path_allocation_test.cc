@@ -8,8 +8,8 @@
 
 #include <gtest/gtest.h>
 
-#include "backend/scheduler/scheduler_loop.h"
 #include "backend/scheduler/scheduler_context.h"
+#include "backend/scheduler/scheduler_loop.h"
 #include "backend/testing/fake_clock.h"
 #include "backend/testing/fake_engine.h"
 
