@@ -20,9 +20,9 @@ TEST(Format, PutsValuesInOrder) {
 TEST(Format, WritesEachKind) {
   EXPECT_EQ(Format("{} {}", true, false), "true false");
   EXPECT_EQ(Format("{}{}", '[', std::string_view("x")), "[x");
-  EXPECT_EQ(Format("{} {}", std::numeric_limits<int64_t>::min(),
-                   std::numeric_limits<uint64_t>::max()),
-            "-9223372036854775808 18446744073709551615");
+  EXPECT_EQ(
+      Format("{} {}", std::numeric_limits<int64_t>::min(), std::numeric_limits<uint64_t>::max()),
+      "-9223372036854775808 18446744073709551615");
   EXPECT_EQ(Format("{} {} {}", 0.5, 1.0, 1e-6), "0.5 1 1e-06");
   EXPECT_EQ(Format("{}", 0.1F), "0.1");
 }
