@@ -4,7 +4,6 @@ import dataclasses
 import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
 
 import grpc
 import numpy as np
@@ -36,7 +35,7 @@ class StreamRequest:
 
     model: str
     input_ids: Sequence[int]
-    parameters: Mapping[str, Parameter] = MappingProxyType({})
+    parameters: Mapping[str, Parameter] = dataclasses.field(default_factory=dict)
     decoder_input_ids: Sequence[int] | None = None
     version: str = ""
 

@@ -4,7 +4,6 @@ import dataclasses
 import json
 import re
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from tools.lib.errors import ToolError
 
@@ -27,7 +26,7 @@ class ModelConfigText:
     name: str
     instance_kind: str = "KIND_CPU"
     instance_count: int = 1
-    options: Mapping[str, str] = MappingProxyType({})
+    options: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 def check_model_name(name: str) -> None:

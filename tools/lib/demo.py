@@ -90,6 +90,7 @@ class _Stopwatch:
             raise ToolError("the server answered without a single token")
         first, total = self._first - self._begin, self._end - self._begin
         return (
-            f"first token after {1e3 * first:.1f} ms, {self._tokens} tokens in {1e3 * total:.1f} ms "
-            f"({self._tokens / total:.0f} tokens/s), finish_reason {self._reason}"
+            f"first token after {1e3 * first:.1f} ms, {self._tokens} tokens in "
+            f"{1e3 * total:.1f} ms ({self._tokens / total:.0f} tokens/s), "
+            f"finish_reason {self._reason}"
         )

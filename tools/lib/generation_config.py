@@ -41,7 +41,6 @@ _INERT = frozenset(
         "use_cache",
     }
 )
-)
 
 # Keys that change tokens and that the backend does not have, with the values that change nothing.
 # null changes nothing anywhere.
