@@ -3,8 +3,8 @@
 import dataclasses
 from typing import Any
 
-# Shapes that catch mixed-up dimensions: the vocabulary is odd, heads x d_kv differs from d_model, and
-# encoder and decoder have different depths where the family allows it.
+# Shapes that catch mixed-up dimensions: the vocabulary is odd, heads x d_kv differs from d_model,
+# and encoder and decoder have different depths where the family allows it.
 _SHAPE: dict[str, Any] = {
     "vocab_size": 97,
     "d_model": 32,

@@ -1,7 +1,7 @@
 """expected.json: what transformers answers, in float32 arithmetic over the stored weights.
 
-Every greedy answer comes with the smallest distance between the best and the second-best logit that was
-met on its way (`min_margin`), so that equality of tokens is a meaningful demand.
+Every greedy answer comes with the smallest distance between the best and the second-best logit that
+was met on its way (`min_margin`), so that equality of tokens is a meaningful demand.
 """
 
 import base64
@@ -88,7 +88,9 @@ def _early_eos(model: Any, task: toy_task.ToyTask) -> dict[str, Any]:
     source = task.source(0)
     greedy, margin = _greedy(model, [source], max_length=MAX_LENGTH)
     if greedy[0][1] != model.config.eos_token_id:
-        raise ValueError(f"the source {source} is answered by {greedy[0]}, not by EOS; train longer")
+        raise ValueError(
+            f"the source {source} is answered by {greedy[0]}, not by EOS; train longer"
+        )
     return {"input_ids": source, "greedy": greedy[0], "min_margin": margin}
 
 

@@ -2,7 +2,8 @@
 
 Run it from the repository's root, in an environment of its own:
 
-    python3.11 -m venv /tmp/checkpoints && /tmp/checkpoints/bin/pip install -r tests/data/requirements.txt
+    python3.11 -m venv /tmp/checkpoints
+    /tmp/checkpoints/bin/pip install -r tests/data/requirements.txt
     /tmp/checkpoints/bin/python -m tests.data.make_checkpoints [--only=t5_v1_0,umt5]
 """
 
@@ -20,7 +21,7 @@ from tests.data import families, goldens, toy_task
 
 _OUT = flags.DEFINE_string("out", "tests/data/checkpoints", "Folder that receives the checkpoints.")
 _ONLY = flags.DEFINE_list("only", [], "Folders to make; all when empty.")
-_STEPS = flags.DEFINE_integer("steps", 900, "Training steps a model.", lower_bound=1)
+_STEPS = flags.DEFINE_integer("steps", 1000, "Training steps a model.", lower_bound=1)
 
 # Half precision keeps every scaled weight below its largest number, 65,504.
 _OVERFLOW_WEIGHT_LIMIT = 60_000.0
@@ -34,7 +35,8 @@ def _seed(name: str) -> int:
 def _new_model(family: families.Family, seed: int) -> Any:
     """A model with nothing trivial in it: norms off 1, relative biases of size, an own head."""
     torch.manual_seed(seed)
-    # The library writes pad_token_id and eos_token_id for T5 only by default; the folders state them.
+    # The library writes pad_token_id and eos_token_id for T5 only by default; the folders state
+    # them.
     config_class = getattr(transformers, f"{family.library_class}Config")
     config = config_class(
         **family.config, tie_word_embeddings=family.tied, pad_token_id=0, eos_token_id=1
@@ -65,7 +67,8 @@ def _weights(model: Any, family: families.Family) -> dict[str, torch.Tensor]:
 def _scale_residual(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Multiplies the residual stream by a power of two.
 
-    RMSNorm divides it out again, so the answers stay, while activations leave half precision's range.
+    RMSNorm divides it out again, so the answers stay, while activations leave half precision's
+    range.
     """
     writers = ("shared.weight", ".o.weight", ".wo.weight")
     largest = max(v.abs().max().item() for k, v in weights.items() if k.endswith(writers))

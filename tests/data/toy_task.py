@@ -1,7 +1,7 @@
 """The task that the tiny models learn, so that decoding is decided and does not degenerate.
 
-A source is a few symbols and EOS; its target is the symbols, each replaced by its partner, in reverse
-order, and EOS. An empty source has an empty target: EOS at once.
+A source is a few symbols and EOS; its target is the symbols, each replaced by its partner, in
+reverse order, and EOS. An empty source has an empty target: EOS at once.
 """
 
 import dataclasses
@@ -25,9 +25,11 @@ class Batch:
 class ToyTask:
     """Draws batches from one generator; the same seed gives the same sequence of batches."""
 
-    def __init__(self, seed: int, pad_id: int, eos_id: int):
+    def __init__(self, seed: int, pad_id: int, eos_id: int) -> None:
         self._generator = torch.Generator().manual_seed(seed)
-        self._partner = torch.randperm(_SYMBOLS, generator=self._generator) + _FIRST_SYMBOL + _SYMBOLS
+        self._partner = (
+            torch.randperm(_SYMBOLS, generator=self._generator) + _FIRST_SYMBOL + _SYMBOLS
+        )
         self._pad_id = pad_id
         self._eos_id = eos_id
 
