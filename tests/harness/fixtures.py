@@ -2,7 +2,7 @@
 
 Where the server and the backends lie comes from the environment, which Bazel sets and which a
 person without Bazel sets by hand (docs/testing.md):
-  SEQ2SEQ_SERVER_DIR        the unpacked server: pytriton/tritonserver/bin/tritonserver and libraries
+  SEQ2SEQ_SERVER_DIR        the unpacked server: pytriton/tritonserver/bin/tritonserver and so on
   SEQ2SEQ_BACKEND_DIR       <here>/seq2seq/libtriton_seq2seq.so
   SEQ2SEQ_TEST_BACKEND_DIR  the same, with the testonly backend that can delay its steps
 """
