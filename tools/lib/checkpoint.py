@@ -9,7 +9,12 @@ from tools.lib.generation_config import check_generation_config
 from tools.lib.json_file import read_object
 from tools.lib.model_config import ModelConfig, read_model_config
 from tools.lib.safetensors_header import TensorEntry, read_safetensors_header
-from tools.lib.t5_tensors import EMBEDDING_NAMES, HEAD_NAME, IGNORED_NAMES, stack_tensors
+from tools.lib.t5_tensors import (
+    EMBEDDING_NAMES,
+    HEAD_NAME,
+    IGNORED_NAMES,
+    stack_tensors,
+)
 
 WEIGHTS_NAME = "model.safetensors"
 INDEX_NAME = "model.safetensors.index.json"
@@ -88,22 +93,15 @@ def _read_tensors(directory: Path) -> tuple[list[str], dict[str, TensorEntry]]:
 
 
 def _check_tensors(weights: Path, config: ModelConfig, tensors: dict[str, TensorEntry]) -> None:
-    expected = stack_tensors(config)
-    embedding = (config.vocab_size, config.d_model)
-    for name in expected:
+    embeddings = [name for name in EMBEDDING_NAMES if name in tensors]
+    if not embeddings and config.tied_head and HEAD_NAME in tensors:
+        embeddings = [HEAD_NAME]
+    expected = _expected(config, tensors, embeddings or list(EMBEDDING_NAMES[:1]))
+    for name, shape in expected.items():
         if name not in tensors:
-            raise ToolError(f"{weights}: tensor {name} is missing")
-    tied = (*EMBEDDING_NAMES, HEAD_NAME) if config.tied_head else EMBEDDING_NAMES
-    copies = [name for name in tied if name in tensors]
-    if not copies:
-        raise ToolError(f"{weights}: tensor {EMBEDDING_NAMES[0]} is missing")
-    if not config.tied_head and HEAD_NAME not in tensors:
-        raise ToolError(
-            f"{weights}: tensor {HEAD_NAME} is missing (config.json: tie_word_embeddings is false)"
-        )
-    expected |= {name: embedding for name in (*copies, HEAD_NAME) if name in tensors}
+            raise ToolError(f"{weights}: tensor {name} with shape {list(shape)} is missing")
     for name, entry in tensors.items():
-        if name in IGNORED_NAMES:
+        if name in IGNORED_NAMES and config.model_type != "umt5":
             continue
         if name not in expected:
             raise ToolError(f"{entry.path}: tensor {name} does not belong to this model")
@@ -112,11 +110,26 @@ def _check_tensors(weights: Path, config: ModelConfig, tensors: dict[str, Tensor
                 f"{entry.path}: tensor {name} has shape {list(entry.shape)}, "
                 f"expected {list(expected[name])}"
             )
+    # A head of its own is told by its input not being scaled: transformers 5 saves
+    # tie_word_embeddings: true for such models, too.
+    head_is_copy = config.tied_head and config.scaled_head and HEAD_NAME in tensors
+    copies = [*embeddings, HEAD_NAME] if head_is_copy else embeddings
     for one, other in itertools.pairwise(copies):
         if not _same_bytes(tensors[one], tensors[other]):
             raise ToolError(
                 f"{tensors[other].path}: tensor {other} differs from {one}, to which it is tied"
             )
+
+
+def _expected(
+    config: ModelConfig, tensors: dict[str, TensorEntry], embeddings: list[str]
+) -> dict[str, tuple[int, ...]]:
+    """Every tensor that must be there, with its shape."""
+    expected = stack_tensors(config)
+    names = [*embeddings]
+    if HEAD_NAME in tensors or not config.tied_head:
+        names.append(HEAD_NAME)
+    return expected | dict.fromkeys(names, (config.vocab_size, config.d_model))
 
 
 def _same_bytes(one: TensorEntry, other: TensorEntry) -> bool:

@@ -49,7 +49,7 @@ def test_names_a_missing_weight(tmp_path: Path, name: str) -> None:
     shapes = {key: shape for key, shape in SHAPES.items() if key != name}
     message = failure(write_checkpoint(tmp_path / "c", shapes=shapes))
     assert str(tmp_path / "c" / "model.safetensors") in message
-    assert f"tensor {name} is missing" in message
+    assert f"tensor {name} with shape {SHAPES[name]} is missing" in message
 
 
 def test_names_a_surplus_weight(tmp_path: Path) -> None:
@@ -103,7 +103,9 @@ def test_names_an_impossible_size(tmp_path: Path, value: object) -> None:
     assert "config.json" in message and "d_ff" in message and repr(value) in message
 
 
-@pytest.mark.parametrize("key", ["vocab_size", "d_model", "d_kv", "d_ff", "num_heads", "num_layers"])
+@pytest.mark.parametrize(
+    "key", ["vocab_size", "d_model", "d_kv", "d_ff", "num_heads", "num_layers"]
+)
 def test_names_a_missing_size(tmp_path: Path, key: str) -> None:
     message = failure(write_checkpoint(tmp_path / "c", config={key: None}))
     assert "config.json" in message and f"key {key} is missing" in message
@@ -117,7 +119,7 @@ def test_names_an_unknown_activation(tmp_path: Path, projection: object) -> None
 
 def test_gated_ffn_needs_both_weights(tmp_path: Path) -> None:
     message = failure(write_checkpoint(tmp_path / "c", config={"feed_forward_proj": "gated-gelu"}))
-    assert "DenseReluDense.wi_0.weight is missing" in message
+    assert "DenseReluDense.wi_0.weight with shape [16, 8] is missing" in message
 
 
 def test_umt5_needs_a_position_table_in_every_layer(tmp_path: Path) -> None:
@@ -140,18 +142,78 @@ def test_umt5_needs_a_position_table_in_every_layer(tmp_path: Path) -> None:
 def test_untied_head_is_needed(tmp_path: Path) -> None:
     untied = {"tie_word_embeddings": False}
     message = failure(write_checkpoint(tmp_path / "c", config=untied))
-    assert "lm_head.weight is missing" in message and "tie_word_embeddings" in message
+    assert "tensor lm_head.weight with shape [12, 8] is missing" in message
     head = SHAPES | {"lm_head.weight": [12, 8]}
     fill = {"lm_head.weight": 1}
     check_checkpoint(write_checkpoint(tmp_path / "d", config=untied, shapes=head, fill=fill))
 
 
-@pytest.mark.parametrize("name", ["lm_head.weight", "encoder.embed_tokens.weight"])
-def test_copies_of_the_tied_embedding_must_be_equal(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+@pytest.mark.parametrize("tied", [False, True])
+def test_copies_of_the_embedding_must_be_equal(tmp_path: Path, side: str, tied: bool) -> None:
+    name = f"{side}.embed_tokens.weight"
+    shapes = SHAPES | {name: [12, 8], "lm_head.weight": [12, 8]}
+    config = {"tie_word_embeddings": tied}
+    check_checkpoint(write_checkpoint(tmp_path / "same", config=config, shapes=shapes))
+    message = failure(
+        write_checkpoint(tmp_path / "other", config=config, shapes=shapes, fill={name: 1})
+    )
+    assert name in message and "shared.weight" in message
+
+
+def test_a_tied_head_must_be_the_embedding(tmp_path: Path) -> None:
+    name = "lm_head.weight"
     shapes = SHAPES | {name: [12, 8]}
     check_checkpoint(write_checkpoint(tmp_path / "same", shapes=shapes))
     message = failure(write_checkpoint(tmp_path / "other", shapes=shapes, fill={name: 1}))
     assert name in message and "shared.weight" in message
+
+
+@pytest.mark.parametrize("unscaled", [{"model_type": "mt5"}, {"scale_decoder_outputs": False}])
+def test_an_unscaled_head_may_be_its_own(tmp_path: Path, unscaled: dict) -> None:
+    # transformers 5 saves tie_word_embeddings: true for these, too.
+    shapes = SHAPES | {"lm_head.weight": [12, 8]}
+    fill = {"lm_head.weight": 1}
+    check_checkpoint(write_checkpoint(tmp_path / "c", config=unscaled, shapes=shapes, fill=fill))
+
+
+def test_the_embedding_may_have_any_of_its_names(tmp_path: Path) -> None:
+    stacks = {name: shape for name, shape in SHAPES.items() if name != "shared.weight"}
+    for name in ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"):
+        check_checkpoint(write_checkpoint(tmp_path / name, shapes=stacks | {name: [12, 8]}))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("relative_attention_num_buckets", 3),
+        ("relative_attention_max_distance", 2),
+        ("layer_norm_epsilon", 0),
+        ("layer_norm_epsilon", "small"),
+        ("is_encoder_decoder", False),
+        ("quantization_config", {"bits": 4}),
+        ("dense_act_fn", "tanh"),
+        ("is_gated_act", 1),
+        ("scale_decoder_outputs", "yes"),
+        ("pad_token_id", 12),
+    ],
+)
+def test_names_other_keys_that_cannot_be(tmp_path: Path, key: str, value: object) -> None:
+    message = failure(write_checkpoint(tmp_path / "c", config={key: value}))
+    assert str(tmp_path / "c" / "config.json") in message and key in message
+
+
+def test_keys_that_transformers_derives_win(tmp_path: Path) -> None:
+    message = failure(write_checkpoint(tmp_path / "c", config={"is_gated_act": True}))
+    assert "tensor encoder.block.0.layer.1.DenseReluDense.wi_0.weight" in message
+
+
+def test_names_surplus_bytes(tmp_path: Path) -> None:
+    weights = write_checkpoint(tmp_path / "c") / "model.safetensors"
+    with weights.open("ab") as file:
+        file.write(b"more")
+    message = failure(tmp_path / "c")
+    assert str(weights) in message and "4 bytes" in message
 
 
 @pytest.mark.parametrize(
@@ -163,7 +225,7 @@ def test_copies_of_the_tied_embedding_must_be_equal(tmp_path: Path, name: str) -
         ("forced_bos_token_id", 2),
         ("bad_words_ids", [[3]]),
         ("suppress_tokens", [3]),
-        ("remove_invalid_values", True),
+        ("token_healing", True),
         ("a_key_of_tomorrow", 1),
         ("temperature", "hot"),
         ("temperature", -1),
@@ -191,6 +253,8 @@ def test_accepts_generation_keys_that_change_nothing(tmp_path: Path) -> None:
         "length_penalty": 2.0,
         "transformers_version": "5.24.0",
         "eos_token_id": [1, 2],
+        "bad_words_ids": None,
+        "suppress_tokens": [],
         "max_length": 20,
         "temperature": 0.5,
         "top_p": 1,
@@ -202,10 +266,8 @@ def test_token_ids_may_come_from_config(tmp_path: Path) -> None:
     directory = write_checkpoint(tmp_path / "c")
     (directory / "generation_config.json").unlink()
     assert "generation_config.json" not in check_checkpoint(directory).names
-    write_checkpoint(tmp_path / "d", config={"eos_token_id": None})
-    (tmp_path / "d" / "generation_config.json").unlink()
-    message = failure(tmp_path / "d")
-    assert "config.json" in message and "eos_token_id" in message
+    message = failure(write_checkpoint(tmp_path / "d", config={"eos_token_id": 12}))
+    assert str(tmp_path / "d" / "config.json") in message and "eos_token_id" in message
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "\xff", "null"])

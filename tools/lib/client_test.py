@@ -54,7 +54,9 @@ def test_sends_ids_and_typed_parameters() -> None:
         "input_ids": ("INT32", [3], struct.pack("<3i", 4, 5, 1)),
         "decoder_input_ids": ("INT32", [2], struct.pack("<2i", 0, 9)),
     }
-    choices = {name: value.WhichOneof("parameter_choice") for name, value in sent.parameters.items()}
+    choices = {
+        name: value.WhichOneof("parameter_choice") for name, value in sent.parameters.items()
+    }
     assert choices == {
         "max_new_tokens": "int64_param",
         "temperature": "double_param",

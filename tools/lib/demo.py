@@ -12,7 +12,12 @@ from tools.lib.client import StreamClient, StreamRequest, StreamResponse
 from tools.lib.config_writer import ModelConfigText
 from tools.lib.errors import ToolError
 from tools.lib.generating import print_text
-from tools.lib.server_process import ServerError, ServerOptions, ServerProcess, free_ports
+from tools.lib.server_process import (
+    ServerError,
+    ServerOptions,
+    ServerProcess,
+    free_ports,
+)
 from tools.lib.text import TextCodec
 
 MODEL = "g2p_t5"

@@ -12,9 +12,11 @@ from tools.lib.model_config import ModelConfig
 # Keys that decide nothing about the tokens of a request without beams and helper models.
 _INERT = frozenset(
     {
+        "_commit_hash",
         "_from_model_config",
+        "_name_or_path",
         "assistant_confidence_threshold",
-        "assistant_early_exit",
+        "assistant_ensemble_weight",
         "assistant_lookbehind",
         "bos_token_id",
         "cache_config",
@@ -26,6 +28,7 @@ _INERT = frozenset(
         "is_assistant",
         "length_penalty",
         "low_memory",
+        "max_cache_len",
         "max_matching_ngram_size",
         "num_assistant_tokens",
         "num_assistant_tokens_schedule",
@@ -34,8 +37,10 @@ _INERT = frozenset(
         "output_logits",
         "output_scores",
         "prefill_chunk_size",
+        "remove_invalid_values",
         "renormalize_logits",
         "return_dict_in_generate",
+        "return_legacy_cache",
         "target_lookbehind",
         "transformers_version",
         "use_cache",
@@ -44,10 +49,12 @@ _INERT = frozenset(
 
 # Keys that change tokens and that the backend does not have, with the values that change nothing.
 # null changes nothing anywhere.
+_EMPTY = ([], {})
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "bad_words_ids": ([],),
-    "begin_suppress_tokens": ([],),
-    "constraints": ([],),
+    "assistant_early_exit": (),
+    "bad_words_ids": _EMPTY,
+    "begin_suppress_tokens": _EMPTY,
+    "constraints": _EMPTY,
     "diversity_penalty": (0,),
     "dola_layers": (),
     "encoder_no_repeat_ngram_size": (0,),
@@ -55,9 +62,9 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "epsilon_cutoff": (0,),
     "eta_cutoff": (0,),
     "exponential_decay_length_penalty": (),
-    "force_words_ids": ([],),
+    "force_words_ids": _EMPTY,
     "forced_bos_token_id": (),
-    "forced_decoder_ids": ([],),
+    "forced_decoder_ids": _EMPTY,
     "forced_eos_token_id": (),
     "guidance_scale": (1,),
     "max_time": (),
@@ -67,13 +74,14 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "num_return_sequences": (1,),
     "penalty_alpha": (0,),
     "prompt_lookup_num_tokens": (),
-    "remove_invalid_values": (False,),
     "repetition_penalty": (1,),
-    "sequence_bias": ([], {}),
-    "stop_strings": ([],),
-    "suppress_tokens": ([],),
+    "sequence_bias": _EMPTY,
+    "speculation_type": (),
+    "stop_strings": _EMPTY,
+    "suppress_tokens": _EMPTY,
     "token_healing": (False,),
     "top_h": (),
+    "use_mtp": (False,),
     "watermarking_config": (),
 }
 
@@ -100,25 +108,26 @@ _SUPPORTED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "typical_p": _number(lambda value: 0 < value <= 1, "a number in (0, 1]"),
 }
 
+# A sequence may end with any of so many ids.
+_MAX_EOS = 64
+
 _TOKEN_KEYS = ("decoder_start_token_id", "pad_token_id", "eos_token_id")
 
 
 def check_generation_config(directory: Path, config: ModelConfig) -> None:
-    """Checks <directory>/generation_config.json, if there is one, and that the checkpoint says how
-    a sequence starts and ends (there, or else in config.json). Raises ToolError naming file, key,
-    value.
+    """Checks <directory>/generation_config.json, if there is one, and the token ids in config.json,
+    which stand in for it. Raises ToolError naming file, key and value.
     """
-    path = directory / "generation_config.json"
     config_path = directory / "config.json"
-    values = read_object(path) if path.exists() else {}
+    _check_tokens(config_path, read_object(config_path), config.vocab_size)
+    path = directory / "generation_config.json"
+    if not path.exists():
+        return
+    values = read_object(path)
+    _check_tokens(path, values, config.vocab_size)
     for key, value in values.items():
         if key not in _TOKEN_KEYS:
             _check_key(path, key, value)
-    model_values = read_object(config_path)
-    for key in _TOKEN_KEYS:
-        source = path if values.get(key) is not None else config_path
-        value = values.get(key) if source is path else model_values.get(key)
-        _check_tokens(source, key, value, config.vocab_size)
 
 
 def _check_key(path: Path, key: str, value: object) -> None:
@@ -139,13 +148,15 @@ def _check_key(path: Path, key: str, value: object) -> None:
         raise ToolError(f"{path}: {key} is {value!r}, which is not supported; only {spelled} is")
 
 
-def _check_tokens(path: Path, key: str, value: object, vocab_size: int) -> None:
-    # Everything but the end of a sequence has a default in this family: pads are 0 and start it.
-    if value is None and key != "eos_token_id":
-        return
-    several = key == "eos_token_id" and isinstance(value, list) and value
-    for token in value if several else [value]:
-        if not is_integer(token) or not 0 <= token < vocab_size:
-            raise ToolError(
-                f"{path}: {key} is {value!r}; a token id from 0 to {vocab_size - 1} is expected"
-            )
+def _check_tokens(path: Path, values: dict[str, Any], vocab_size: int) -> None:
+    for key in _TOKEN_KEYS:
+        value = values.get(key)
+        # Ids that are not given have defaults in this family: pad 0, which starts, and end 1.
+        if value is None:
+            continue
+        several = key == "eos_token_id" and isinstance(value, list) and 1 <= len(value) <= _MAX_EOS
+        for token in value if several else [value]:
+            if not is_integer(token) or not 0 <= token < vocab_size:
+                raise ToolError(
+                    f"{path}: {key} is {value!r}; a token id from 0 to {vocab_size - 1} is expected"
+                )

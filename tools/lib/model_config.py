@@ -3,16 +3,21 @@
 import dataclasses
 import re
 from pathlib import Path
-from typing import Any
 
 from tools.lib.errors import ToolError
-from tools.lib.json_file import is_integer, read_object
+from tools.lib.json_file import is_integer, is_number, read_object
 
 # ByT5 and Flan-T5 call themselves t5.
 MODEL_TYPES = ("t5", "mt5", "umt5")
-ACTIVATIONS = ("relu", "gelu", "gelu_new", "silu", "swish")
+ACTIVATIONS = ("relu", "gelu", "gelu_new", "gelu_pytorch_tanh", "silu", "swish")
 
-_INT32_MAX = 2**31 - 1
+# Far above any model there is; larger numbers are mistakes.
+_MAX_TOKENS = 1 << 24
+_MAX_WIDTH = 1 << 20
+_MAX_HEAD_WIDTH = 4096
+_MAX_HEADS = 1024
+_MAX_LAYERS = 1024
+_MAX_BUCKETS = 65536
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +35,7 @@ class ModelConfig:
     relative_buckets: int
     gated_ffn: bool
     tied_head: bool
+    scaled_head: bool
 
     @property
     def inner(self) -> int:
@@ -44,60 +50,95 @@ class ModelConfig:
 
 def read_model_config(directory: Path) -> ModelConfig:
     """Reads and checks <directory>/config.json; raises ToolError naming file, key and value."""
-    path = directory / "config.json"
-    values = read_object(path)
-    model_type = values.get("model_type")
+    keys = _Keys(directory / "config.json")
+    model_type = keys.values.get("model_type")
     if model_type not in MODEL_TYPES:
-        raise ToolError(
-            f"{path}: model_type is {model_type!r}; supported are {', '.join(MODEL_TYPES)}"
-        )
-    layers = _positive(path, values, "num_layers")
-    buckets = _positive(path, values, "relative_attention_num_buckets", 32)
-    if buckets % 4 != 0:
-        raise ToolError(
-            f"{path}: relative_attention_num_buckets is {buckets}; a multiple of 4 is expected"
-        )
-    _positive(path, values, "relative_attention_max_distance", 128)
+        raise keys.bad("model_type", f"supported are {', '.join(MODEL_TYPES)}")
+    if not keys.boolean("is_encoder_decoder", True):
+        raise keys.bad("is_encoder_decoder", "true is expected")
+    if keys.values.get("quantization_config") is not None:
+        raise keys.bad("quantization_config", "float32, float16 or bfloat16 weights are expected")
+    layers = keys.integer("num_layers", 1, _MAX_LAYERS)
+    tied = keys.boolean("tie_word_embeddings", True)
+    scaled = keys.boolean("scale_decoder_outputs", tied)
+    vocab_size = keys.integer("vocab_size", 1, _MAX_TOKENS)
+    keys.integer("pad_token_id", 0, vocab_size - 1, 0)
+    keys.check_epsilon()
     return ModelConfig(
         model_type=model_type,
-        vocab_size=_positive(path, values, "vocab_size"),
-        d_model=_positive(path, values, "d_model"),
-        d_kv=_positive(path, values, "d_kv"),
-        d_ff=_positive(path, values, "d_ff"),
-        num_heads=_positive(path, values, "num_heads"),
+        vocab_size=vocab_size,
+        d_model=keys.integer("d_model", 1, _MAX_WIDTH),
+        d_kv=keys.integer("d_kv", 1, _MAX_HEAD_WIDTH),
+        d_ff=keys.integer("d_ff", 1, _MAX_WIDTH),
+        num_heads=keys.integer("num_heads", 1, _MAX_HEADS),
         encoder_layers=layers,
-        decoder_layers=_positive(path, values, "num_decoder_layers", layers),
-        relative_buckets=buckets,
-        gated_ffn=_gated(path, values.get("feed_forward_proj", "relu")),
-        tied_head=_boolean(path, values, "tie_word_embeddings", True),
+        decoder_layers=keys.integer("num_decoder_layers", 1, _MAX_LAYERS, layers),
+        relative_buckets=keys.relative_buckets(),
+        gated_ffn=keys.gated("relu" if model_type == "t5" else "gated-gelu"),
+        tied_head=tied,
+        scaled_head=scaled and model_type != "mt5",
     )
 
 
-def _positive(path: Path, values: dict[str, Any], key: str, default: int | None = None) -> int:
-    value = values.get(key)
-    if value is None:
-        if default is None:
-            raise ToolError(f"{path}: key {key} is missing")
-        return default
-    if not is_integer(value) or not 1 <= value <= _INT32_MAX:
-        raise ToolError(f"{path}: {key} is {value!r}; an integer of 1 or more is expected")
-    return value
+class _Keys:
+    """The keys of one config.json; null is as good as absent."""
 
+    def __init__(self, path: Path):
+        self.path = path
+        self.values = read_object(path)
 
-def _boolean(path: Path, values: dict[str, Any], key: str, default: bool) -> bool:
-    value = values.get(key)
-    if value is None:
-        return default
-    if not isinstance(value, bool):
-        raise ToolError(f"{path}: {key} is {value!r}; true or false is expected")
-    return value
+    def bad(self, key: str, expected: str) -> ToolError:
+        """The error for a value that cannot be."""
+        return ToolError(f"{self.path}: {key} is {self.values.get(key)!r}; {expected}")
 
+    def integer(self, key: str, low: int, high: int, default: int | None = None) -> int:
+        """An integer in [low, high]; required where there is no default."""
+        value = self.values.get(key)
+        if value is None:
+            if default is None:
+                raise ToolError(f"{self.path}: key {key} is missing")
+            return default
+        if not is_integer(value) or not low <= value <= high:
+            raise self.bad(key, f"an integer from {low} to {high} is expected")
+        return value
 
-def _gated(path: Path, projection: object) -> bool:
-    match = re.fullmatch(r"(gated-)?(\w+)", projection) if isinstance(projection, str) else None
-    if match is None or match[2] not in ACTIVATIONS:
-        raise ToolError(
-            f"{path}: feed_forward_proj is {projection!r}; expected one of "
-            f"{', '.join(ACTIVATIONS)}, or gated- and one of them"
-        )
-    return match[1] is not None
+    def boolean(self, key: str, default: bool) -> bool:
+        """true or false."""
+        value = self.values.get(key)
+        if value is not None and not isinstance(value, bool):
+            raise self.bad(key, "true or false is expected")
+        return default if value is None else value
+
+    def check_epsilon(self) -> None:
+        """layer_norm_epsilon, where it is given."""
+        value = self.values.get("layer_norm_epsilon")
+        if value is not None and not (is_number(value) and 0 < value <= 1):
+            raise self.bad("layer_norm_epsilon", "a number in (0, 1] is expected")
+
+    def relative_buckets(self) -> int:
+        """The number of buckets, checked against the distance that they span."""
+        buckets = self.integer("relative_attention_num_buckets", 4, _MAX_BUCKETS, 32)
+        distance = self.integer("relative_attention_max_distance", 2, _MAX_TOKENS, 128)
+        if distance <= buckets // 2:
+            raise self.bad(
+                "relative_attention_max_distance",
+                f"more than half of relative_attention_num_buckets ({buckets}) is expected",
+            )
+        return buckets
+
+    def gated(self, default: str) -> bool:
+        """Whether the feed-forward layers have a gate. dense_act_fn and is_gated_act, which
+        transformers derives and saves, win over feed_forward_proj, as they do there.
+        """
+        projection = self.values.get("feed_forward_proj")
+        text = default if projection is None else projection
+        match = re.fullmatch(r"(gated-)?(\w+)", text) if isinstance(text, str) else None
+        if match is None or match[2] not in ACTIVATIONS:
+            raise self.bad(
+                "feed_forward_proj",
+                f"one of {', '.join(ACTIVATIONS)}, or gated- and one of them, is expected",
+            )
+        activation = self.values.get("dense_act_fn")
+        if activation is not None and activation not in ACTIVATIONS:
+            raise self.bad("dense_act_fn", f"one of {', '.join(ACTIVATIONS)} is expected")
+        return self.boolean("is_gated_act", match[1] is not None)

@@ -16,7 +16,8 @@ from tools.lib.json_file import is_integer
 # Bytes an element; the format has more, but weights come in these.
 DTYPE_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
 
-_MAX_HEADER_BYTES = 100_000_000
+_MAX_HEADER_BYTES = 16 << 20
+_MAX_RANK = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +55,7 @@ def read_safetensors_header(path: Path) -> dict[str, TensorEntry]:
     if len(header) < length:
         raise ToolError(f"{path}: truncated inside the header ({len(header)} of {length} bytes)")
     tensors = _parse(path, header)
-    _check_layout(path, tensors, size)
+    _check_layout(path, tensors, 8 + length, size)
     return tensors
 
 
@@ -80,7 +81,12 @@ def _entry(path: Path, name: str, value: object, data_begin: int) -> TensorEntry
         raise ToolError(
             f"{path}: tensor {name}: dtype is {dtype!r}; supported are {', '.join(DTYPE_BYTES)}"
         )
-    if not _all_counts(shape) or not _all_counts(offsets) or len(offsets) != 2:
+    if (
+        not _all_counts(shape)
+        or len(shape) > _MAX_RANK
+        or not _all_counts(offsets)
+        or len(offsets) != 2
+    ):
         raise ToolError(
             f"{path}: tensor {name}: shape {shape!r} or data_offsets {offsets!r} is bad"
         )
@@ -98,13 +104,19 @@ def _all_counts(values: object) -> bool:
     return isinstance(values, list) and all(is_integer(value) and value >= 0 for value in values)
 
 
-def _check_layout(path: Path, tensors: dict[str, TensorEntry], size: int) -> None:
-    previous_end, previous_name = 0, ""
+def _check_layout(path: Path, tensors: dict[str, TensorEntry], data_begin: int, size: int) -> None:
+    """The format has writers lay tensors one after the other and leave no byte over."""
+    expected = data_begin
     for name, entry in sorted(tensors.items(), key=lambda item: (item[1].begin, item[1].end)):
+        if entry.begin != expected:
+            raise ToolError(
+                f"{path}: tensor {name} begins at byte {entry.begin}, "
+                f"the one before ends at {expected}"
+            )
         if entry.end > size:
             raise ToolError(
                 f"{path}: truncated: tensor {name} ends at byte {entry.end}, the file at {size}"
             )
-        if entry.begin < previous_end:
-            raise ToolError(f"{path}: tensors {previous_name} and {name} overlap")
-        previous_end, previous_name = entry.end, name
+        expected = entry.end
+    if expected != size:
+        raise ToolError(f"{path}: {size - expected} bytes more than its tensors account for")

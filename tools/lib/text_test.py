@@ -5,7 +5,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
+from tokenizers import (
+    AddedToken,
+    Tokenizer,
+    decoders,
+    models,
+    pre_tokenizers,
+    processors,
+)
 
 from tools.lib.errors import ToolError
 from tools.lib.paths import room_file
@@ -73,13 +80,21 @@ def test_special_tokens_are_no_text() -> None:
 def test_pieces_joined_equal_the_one_shot_text(tmp_path: Path, make) -> None:
     codec = make(tmp_path)
     sizes = random.Random(1)
-    texts = ["the cats sat.", "", "na\u00efve \u4e2d\u6587 \U0001f600!", "  two  blanks ", "\n\ttab"]
+    texts = [
+        "the cats sat.",
+        "",
+        "na\u00efve \u4e2d\u6587 \U0001f600!",
+        "  two  blanks ",
+        "\n\ttab",
+    ]
     for text in texts:
         ids = codec.encode(text)
         for _ in range(20):
             assert joined(codec, ids, sizes) == codec.decode(ids)
     for _ in range(200):
-        ids = [sizes.randrange(9 if make is metaspace else 257) for _ in range(sizes.randint(0, 12))]
+        ids = [
+            sizes.randrange(9 if make is metaspace else 257) for _ in range(sizes.randint(0, 12))
+        ]
         assert joined(codec, ids, sizes) == codec.decode(ids)
 
 

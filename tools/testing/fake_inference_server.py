@@ -57,8 +57,7 @@ class FakeInferenceServer(service_pb2_grpc.GRPCInferenceServiceServicer):
         context.add_callback(lambda: done.is_set() or self.cancelled.set())
         for request in request_iterator:
             self.requests.append(request)
-            for response in self._answers(request):
-                yield response
+            yield from self._answers(request)
         done.set()
 
 
