@@ -1,7 +1,7 @@
 """A gRPC client for tests: every request has a stream of its own and keeps all that came back.
 
-It speaks to the generated stubs rather than through tritonclient's stream class, which drops the
-request's id with errors and allows one stream a client.
+It speaks to the generated stubs rather than through tritonclient's stream class, which drops id and
+FINAL of errors and allows one stream a client.
 """
 
 import collections
@@ -101,6 +101,12 @@ def _tensor(message: service_pb2.ModelInferResponse, name: str, dtype: type) -> 
     return ()
 
 
+def is_final(message: service_pb2.ModelStreamInferResponse) -> bool:
+    """Whether the message, an answer or an error, has FINAL."""
+    parameters = message.infer_response.parameters
+    return "triton_final_response" in parameters and parameters["triton_final_response"].bool_param
+
+
 class Generation:
     """One request on its way. A thread of its own collects; all members may be read at any time."""
 
@@ -108,6 +114,7 @@ class Generation:
         self.started_s = time.monotonic()
         self.responses: list[Response] = []
         self.errors: list[str] = []
+        self.finals = 0  # messages with FINAL, errors included
         self.status: grpc.StatusCode | None = None  # how the stream itself ended
         self.messages_after_end = 0
         self._call = call
@@ -130,8 +137,8 @@ class Generation:
 
     def _add(self, message: service_pb2.ModelStreamInferResponse) -> None:
         with self._changed:
-            if self.errors or (self.responses and self.responses[-1].final):
-                self.messages_after_end += 1
+            self.messages_after_end += bool(self.errors or self.finals)
+            self.finals += is_final(message)
             if message.error_message:
                 self.errors.append(message.error_message)
             else:
@@ -176,11 +183,6 @@ class Generation:
         return tuple(p for r in list(self.responses) for p in r.logprobs)
 
     @property
-    def finals(self) -> int:
-        """How many ends were seen: responses with FINAL, and errors, which always are final."""
-        return sum(r.final for r in self.responses) + len(self.errors)
-
-    @property
     def parameters(self) -> dict[str, OptionValue]:
         """The parameters of the last response."""
         assert self.responses, self.errors
@@ -214,23 +216,21 @@ class Exchange:
 
     def __init__(self) -> None:
         self.responses: dict[str, list[Response]] = collections.defaultdict(list)
-        self.errors: list[str] = []
+        self.errors: dict[str, list[str]] = collections.defaultdict(list)
+        self.finals: dict[str, int] = collections.Counter()  # messages with FINAL, errors included
 
     def add(self, message: service_pb2.ModelStreamInferResponse) -> None:
         """Takes one message in."""
+        body = message.infer_response
+        self.finals[body.id] += is_final(message)
         if message.error_message:
-            self.errors.append(message.error_message)
+            self.errors[body.id].append(message.error_message)
         else:
-            body = message.infer_response
             self.responses[body.id].append(_read_response(body))
 
     def ids(self, request_id: str) -> tuple[int, ...]:
         """All tokens of one request."""
         return tuple(i for r in self.responses[request_id] for i in r.ids)
-
-    def finals(self, request_id: str) -> int:
-        """How many responses with FINAL one request had; an error is final but names no request."""
-        return sum(r.final for r in self.responses[request_id])
 
 
 class Client:

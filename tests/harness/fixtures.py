@@ -18,7 +18,7 @@ from tests.harness import metrics
 from tests.harness.client import Client
 from tests.harness.server import TritonServer
 
-_SERVER = "pytriton/tritonserver/bin/tritonserver"
+SERVER = "pytriton/tritonserver/bin/tritonserver"
 LIBRARY = "seq2seq/libtriton_seq2seq.so"
 GAUGES = ("seq2seq_active_sequences", "seq2seq_waiting_sequences", "seq2seq_kv_blocks_used")
 
@@ -86,7 +86,7 @@ def boot(
     if step_delay_ms is not None:
         extra["SEQ2SEQ_TEST_STEP_DELAY_MS"] = str(step_delay_ms)
     server = TritonServer(
-        environment_path("SEQ2SEQ_SERVER_DIR", _SERVER) / _SERVER,
+        environment_path("SEQ2SEQ_SERVER_DIR", SERVER) / SERVER,
         environment_path(variable, LIBRARY),
         repository,
         folder / "server.log",

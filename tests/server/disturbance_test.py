@@ -262,7 +262,7 @@ def test_unload_right_after_cancel(booted: Boot) -> None:
 
 
 def test_shared_output_region_unregistered_while_streaming(booted: Boot) -> None:
-    """The request ends, with or without an error of its own; others and the server go on."""
+    """The server refuses while the region is in use, or that request alone ends; others go on."""
     stub = booted.client.stub
     other = booted.client.start(_MODEL, _case().source, max_new_tokens=60, min_new_tokens=60)
     region = shared_memory.SharedMemory(create=True, size=4096)
@@ -285,11 +285,14 @@ def test_shared_output_region_unregistered_while_streaming(booted: Boot) -> None
             5.0,
             "both requests run",
         )
-        stub.SystemSharedMemoryUnregister(
-            service_pb2.SystemSharedMemoryUnregisterRequest(name="region")
-        )
+        unregister = service_pb2.SystemSharedMemoryUnregisterRequest(name="region")
+        try:
+            stub.SystemSharedMemoryUnregister(unregister)
+        except grpc.RpcError as error:
+            assert "in use" in error.details()  # noqa: PT017
         generation.wait()
         assert generation.finals == 1
+        stub.SystemSharedMemoryUnregister(unregister)
     finally:
         region.close()
         region.unlink()

@@ -77,29 +77,27 @@ _KINDS: Sequence[tuple[dict[str, Any], bool]] = (
 
 
 def _round(client: Client, seed: int) -> int:
-    """_ROUND mixed requests on one stream; returns how many ends were counted, one each."""
+    """_ROUND mixed requests on one stream; returns how many FINALs came, one each."""
     draw = random.Random(seed)
     cases = golden.load("t5_v1_0").many
     requests = []
     exact: dict[str, tuple[int, ...]] = {}
-    served: list[str] = []
-    refused = 0
+    refused: set[str] = set()
     for number in range(_ROUND):
         options, is_refused = draw.choice(_KINDS)
         case = draw.choice(cases)
         request = build_request(_MODEL, case.source, options)
         request.id = str(number)
         requests.append(request)
-        refused += is_refused
-        if not is_refused:
-            served.append(request.id)
-            if "temperature" not in options:
-                exact[request.id] = case.answer[: options.get("max_new_tokens")]
+        if is_refused:
+            refused.add(request.id)
+        elif "temperature" not in options:
+            exact[request.id] = case.answer[: options.get("max_new_tokens")]
     exchange = client.exchange(requests)
-    assert len(exchange.errors) == refused, exchange.errors
-    assert all(exchange.finals(i) == 1 for i in served)
+    assert exchange.errors.keys() == refused, exchange.errors
+    assert all(exchange.finals[request.id] == 1 for request in requests)
     assert all(exchange.ids(i) == answer for i, answer in exact.items())
-    return len(served) + len(exchange.errors)
+    return sum(exchange.finals.values())
 
 
 def _run(url: str, requests: int, seed: int) -> int:

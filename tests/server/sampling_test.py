@@ -93,7 +93,7 @@ def _first_tokens(booted: Boot, options: dict[str, OptionValue], draws: int) -> 
         request.id = str(seed)
         requests.append(request)
     exchange = booted.client.exchange(requests)
-    assert exchange.errors == []
+    assert not exchange.errors
     drawn = [exchange.ids(str(seed)) for seed in range(draws)]
     assert all(len(ids) == 1 for ids in drawn)
     return np.asarray(drawn)[:, 0]
