@@ -29,7 +29,7 @@ def server_test(name, src, size = "medium", backends = ["release"], deps = [], t
     py_test(
         name = name,
         size = size,
-        srcs = [src],
+        srcs = [src, "//tests/harness:pytest_main.py"],
         args = ["$(rootpath %s)" % src],
         data = [src, "@tritonserver//:server"] + [_SERVER] + [label for _, label in chosen],
         env = {"SEQ2SEQ_SERVER_DIR": "$(rootpath %s)" % _SERVER} | {
