@@ -40,8 +40,7 @@ class Golden:
         self.vocab_size: int = config["vocab_size"]
 
     def _case(self, source: list[int], answer: list[int]) -> Case:
-        """Cuts the pads behind the source, and the start token and what follows EOS off the
-        answer."""
+        """Cuts pads off the source, and the start token and what follows EOS off the answer."""
         new = answer[1:]
         if self.eos_id in new:
             new = new[: new.index(self.eos_id) + 1]

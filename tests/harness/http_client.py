@@ -50,7 +50,7 @@ def ids_of(event: Mapping[str, Any]) -> list[int]:
 
 
 def _curl_command(url: str, path: str, body: str) -> list[str]:
-    """curl where the machine has it, else this file run as a program that does the same."""
+    """The command of curl where the machine has it, else of this file, which does the same."""
     curl = shutil.which("curl")
     if curl is None:
         return [sys.executable, "-m", "tests.harness.http_client", url, path, body]
@@ -61,7 +61,7 @@ def _curl_command(url: str, path: str, body: str) -> list[str]:
 def start_curl(
     url: str, model: str, body: Mapping[str, Any], output: pathlib.Path | None = None
 ) -> subprocess.Popen[str]:
-    """curl -N on generate_stream; its output goes to a pipe, or to a file where one is given."""
+    """Starts curl -N on generate_stream; its output goes to a pipe, or to a file where one is given."""
     command = _curl_command(url, f"/v2/models/{model}/generate_stream", json.dumps(body))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     with contextlib.ExitStack() as files:

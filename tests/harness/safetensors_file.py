@@ -12,8 +12,9 @@ def edit(
     copy: tuple[str, str] | None = None,
     dtype: tuple[str, str] | None = None,
 ) -> None:
-    """Rewrites `path` without the tensor `drop`, with copy[0] also as copy[1] (replacing that), or
-    with dtype[0] declared to hold dtype[1].
+    """Rewrites `path` with some change.
+
+    `drop` is left out; copy[0] also becomes copy[1], replacing that; dtype[0] claims to hold dtype[1].
     """
     raw = path.read_bytes()
     (size,) = struct.unpack_from("<Q", raw)

@@ -1,5 +1,4 @@
-"""A client in a process of its own, which tests kill: prints how many tokens came until it is
-ended."""
+"""A client in a process of its own, for tests to kill; it prints how many tokens came."""
 
 import contextlib
 import itertools

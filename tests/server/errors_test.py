@@ -1,5 +1,4 @@
-"""Whatever is wrong with one request ends that request, with an error and FINAL, and nothing
-else."""
+"""Whatever is wrong with a request ends that request, with an error and FINAL, and no other."""
 
 import math
 import pathlib

@@ -199,7 +199,7 @@ def test_minimum(booted: Boot, name: str) -> None:
 
 
 def test_one_response_without_stream(booted: Boot) -> None:
-    """stream false: everything in one response with FINAL, the same tokens."""
+    """Not streamed: everything in one response with FINAL, the same tokens."""
     for case in golden.load("t5_v1_1").rows:
         generation = booted.client.generate("t5_v1_1", case.source, stream=False)
         _check_all([case], [generation])

@@ -174,8 +174,7 @@ def test_batching_config_is_refused(booted: Boot) -> None:
 
 
 def test_engine_that_does_not_fit_the_instance(booted: Boot) -> None:
-    """A CPU engine on KIND_GPU, or any GPU instance where there is none, fails the load saying
-    so."""
+    """A CPU engine on KIND_GPU, or any GPU instance where there is none, fails the load."""
     write_model(
         booted.repository, "cpu_on_gpu", "t5_v1_1", kind="KIND_GPU", options={"engine": "cpu"}
     )

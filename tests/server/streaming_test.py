@@ -31,8 +31,7 @@ def _answer() -> tuple[int, ...]:
 
 
 def _options(**more: int) -> dict[str, int]:
-    """A hundred tokens whatever the model would like; min is the golden's, so that they are
-    equal."""
+    """A hundred tokens, EOS banned as in the golden, so that they are equal."""
     return {"max_new_tokens": _TOKENS, "min_new_tokens": _TOKENS, **more}
 
 
@@ -83,7 +82,7 @@ def test_default_interval_allows_every_token_here(booted: Boot) -> None:
 
 
 def test_one_shot_equals_stream(booted: Boot) -> None:
-    """stream false, streamed and generate_stream: the same tokens; streamed ones only ever grow."""
+    """Not streamed, streamed and generate_stream: the same tokens; streamed ones only ever grow."""
     streamed = booted.client.start(_MODEL, _source(), **_options(response_interval_ms=0))
     one_shot = booted.client.generate(_MODEL, _source(), **_options(stream=False))
     streamed.wait().check_answer(_answer())
