@@ -61,7 +61,7 @@ def _curl_command(url: str, path: str, body: str) -> list[str]:
 def start_curl(
     url: str, model: str, body: Mapping[str, Any], output: pathlib.Path | None = None
 ) -> subprocess.Popen[str]:
-    """Starts curl -N on generate_stream; its output goes to a pipe, or to a file where one is given."""
+    """Starts curl -N on generate_stream; its output goes to a pipe or to the file."""
     command = _curl_command(url, f"/v2/models/{model}/generate_stream", json.dumps(body))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     with contextlib.ExitStack() as files:

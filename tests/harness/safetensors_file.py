@@ -14,7 +14,7 @@ def edit(
 ) -> None:
     """Rewrites `path` with some change.
 
-    `drop` is left out; copy[0] also becomes copy[1], replacing that; dtype[0] claims to hold dtype[1].
+    `drop` is left out; copy[0] becomes copy[1], too; dtype[0] claims to hold dtype[1].
     """
     raw = path.read_bytes()
     (size,) = struct.unpack_from("<Q", raw)
