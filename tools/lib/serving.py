@@ -25,6 +25,7 @@ class ForegroundServer:
         self._server = ServerProcess(options)
         self._kill_after_seconds = kill_after_seconds
         self._stop_at: float | None = None
+        self._too_early: int | None = None
 
     def run(self, ready_seconds: float) -> int:
         """Starts the server, says where it is, and returns its exit code when it has ended (128 +
@@ -35,6 +36,8 @@ class ForegroundServer:
         started = time.monotonic()
         try:
             with self._server:
+                if self._too_early is not None:
+                    self._server.send_signal(self._too_early)
                 try:
                     self._server.wait_until_ready(ready_seconds)
                 except ServerError:
@@ -53,7 +56,10 @@ class ForegroundServer:
             self._server.send_signal(signal.SIGKILL)
             return
         self._stop_at = time.monotonic()
-        self._server.send_signal(number)
+        if self._server.pid is None:
+            self._too_early = number
+        else:
+            self._server.send_signal(number)
 
     def _wait(self) -> int:
         while (code := self._server.wait(_TICK_SECONDS)) is None:

@@ -41,8 +41,8 @@ def byte_level(directory: Path) -> TextCodec:
 
 
 def metaspace(directory: Path) -> TextCodec:
-    """As SentencePiece models do it: a mark at the beginning of words, the first blank taken off."""
-    pieces = ["</s>", "<unk>", "\u2581the", "\u2581", "cat", "s", "\u2581sat", ".", "\u2581a"]
+    """As SentencePiece models do it: words begin with a mark, the first blank is taken off."""
+    pieces = "</s> <unk> \u2581the \u2581 cat s \u2581sat . \u2581a".split(" ")
     tokenizer = Tokenizer(models.Unigram([(piece, -1.0) for piece in pieces], unk_id=1))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     tokenizer.decoder = decoders.Metaspace()
