@@ -33,8 +33,10 @@ def run_demo(
     backend_directory: Path,
     out: TextIO = sys.stdout,
 ) -> None:
-    """Assembles `checkpoint` in a temporary repository, serves it on free loopback ports, streams
-    the answer to `text` to `out`, and stops the server. Raises ToolError if any of it fails.
+    """Assembles `checkpoint`, serves it, streams the answer to `text` to `out`, stops the server.
+
+    The repository is temporary, the ports are free loopback ones. Raises ToolError if any of it
+    fails.
     """
     codec = TextCodec(checkpoint)
     ids = codec.encode(text)
@@ -51,8 +53,9 @@ def run_demo(
 
 
 def _start(tritonserver: Path, backend_directory: Path, repository: Path) -> ServerProcess:
-    """A server that is ready. Ports that were free may be taken by the time the server binds them,
-    so it is tried again, with others, when that happened.
+    """A server that is ready.
+
+    Ports that were free may be taken by the time the server binds them; then others are tried.
     """
     for attempt in range(1, _PORT_ATTEMPTS + 1):
         http, grpc, metrics = free_ports(3)

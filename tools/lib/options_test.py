@@ -7,10 +7,17 @@ import pytest
 from tools.lib.errors import ToolError
 from tools.lib.options import parse_options
 
-TABLE = (
-    "engine max_active_sequences max_queue_size max_source_tokens max_new_tokens "
-    "default_max_new_tokens kv_cache_bytes weights_dtype cpu_threads"
-).split()
+TABLE = [
+    "engine",
+    "max_active_sequences",
+    "max_queue_size",
+    "max_source_tokens",
+    "max_new_tokens",
+    "default_max_new_tokens",
+    "kv_cache_bytes",
+    "weights_dtype",
+    "cpu_threads",
+]
 
 
 def test_takes_every_option_of_the_table() -> None:
@@ -44,7 +51,8 @@ def test_names_option_and_value_out_of_range(setting: str) -> None:
     key, _, value = setting.partition("=")
     with pytest.raises(ToolError) as raised:
         parse_options([setting])
-    assert key in str(raised.value) and repr(value) in str(raised.value)
+    assert key in str(raised.value)
+    assert repr(value) in str(raised.value)
 
 
 def test_large_pools_fit() -> None:

@@ -90,7 +90,8 @@ class ServerProcess:
     signal handler.
     """
 
-    def __init__(self, options: ServerOptions):
+    def __init__(self, options: ServerOptions) -> None:
+        """Starts nothing yet."""
         self.options = options
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
@@ -129,8 +130,10 @@ class ServerProcess:
         self._reader.start()
 
     def wait_until_ready(self, seconds: float) -> None:
-        """Returns when every model is loaded; raises ServerError with the server's log if it dies
-        first or is not ready after so many seconds.
+        """Returns when every model is loaded.
+
+        Raises ServerError with the server's log if it dies first or is not ready after so many
+        seconds.
         """
         deadline = time.monotonic() + seconds
         url = f"http://{self.options.http_address}/v2/health/ready"
@@ -181,9 +184,7 @@ class ServerProcess:
 
 
 class _Log:
-    """Keeps the last lines of a stream; reads in a thread of its own, so that the server never
-    blocks.
-    """
+    """Keeps the last lines of a stream, reading in a thread so that the server never blocks."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -219,8 +220,9 @@ def _answers(url: str) -> bool:
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """So many different TCP ports that nobody listens on now. Another process may take one before
-    its use, so starting on them may have to be tried again.
+    """So many different TCP ports that nobody listens on now.
+
+    Another process may take one before its use, so starting on them may have to be tried again.
     """
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]

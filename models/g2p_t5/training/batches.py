@@ -29,9 +29,11 @@ class Batches:
         device: str,
         seed: int,
         phrase_probability: float,
-    ):
-        """Puts all of `words` on the device. After each batch of words comes, with the given
-        probability, a batch of phrases of a quarter of its size.
+    ) -> None:
+        """Puts all of `words` on the device.
+
+        After each batch of words comes, with the given probability, a batch of phrases of a quarter
+        of its size.
         """
         self._device = device
         self._phrase_probability = phrase_probability
@@ -94,8 +96,9 @@ def _padded(rows: list[list[int]]) -> torch.Tensor:
 def _joined(
     part: torch.Tensor, length: torch.Tensor, offset: torch.Tensor, used: torch.Tensor
 ) -> torch.Tensor:
-    """Copies words [count, words, tokens] to their offsets in rows of MAX_TOKENS ids. What is not used
-    goes to a column beyond, which is cut off.
+    """Copies words [count, words, tokens] to their offsets in rows of MAX_TOKENS ids.
+
+    What is not used goes to a column beyond, which is cut off.
     """
     count = len(part)
     column = torch.arange(part.shape[-1], device=part.device)

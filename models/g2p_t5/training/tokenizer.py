@@ -27,7 +27,7 @@ def make_vocabulary(splits: Iterable[Pronunciations]) -> dict[str, int]:
 
 
 def make_tokenizer(vocabulary: dict[str, int]) -> PreTrainedTokenizerFast:
-    """Lower-cases, takes accents off, turns all that is no letter into the separator, ends with EOS."""
+    """Lower-cases, takes accents off, turns what is no letter into the separator, ends with EOS."""
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     tokenizer.normalizer = normalizers.Sequence(
         [

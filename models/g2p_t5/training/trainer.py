@@ -1,4 +1,4 @@
-"""The training loop: AdamW, warm-up and cosine decay over a given time, an average of the weights."""
+"""The training loop: AdamW, warm-up and cosine decay over a given time, averaged weights."""
 
 import dataclasses
 import json
@@ -6,7 +6,7 @@ import math
 import time
 
 import torch
-import torch.nn.functional as F
+from torch.nn import functional
 from transformers import PreTrainedTokenizerBase, T5ForConditionalGeneration
 
 from models.g2p_t5.training.batches import Batches
@@ -49,7 +49,8 @@ class Trainer:
         model: T5ForConditionalGeneration,
         tokenizer: PreTrainedTokenizerBase,
         options: TrainingOptions,
-    ):
+    ) -> None:
+        """Trains `model` where it is, on its own device."""
         self._model = model
         self._tokenizer = tokenizer
         self._options = options
@@ -124,7 +125,7 @@ class Trainer:
                 decoder_input_ids=torch.cat([start, target[:, :-1]], 1),
                 use_cache=False,
             ).logits
-        return F.cross_entropy(
+        return functional.cross_entropy(
             logits.float().flatten(0, 1),
             target.flatten(),
             ignore_index=PAD,
