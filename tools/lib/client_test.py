@@ -106,6 +106,17 @@ def test_a_server_that_is_not_there_is_an_error() -> None:
     assert raised.value.code == "UNAVAILABLE"
 
 
+def test_connecting_has_a_deadline() -> None:
+    (port,) = free_ports(1)
+    with (
+        StreamClient(f"127.0.0.1:{port}") as client,
+        pytest.raises(RequestError, match=f"{port}: no connection"),
+    ):
+        client.connect(0.2)
+    with serving(lambda _: iter([])) as (_, url), StreamClient(url) as client:
+        client.connect(30)
+
+
 @pytest.mark.parametrize("how", ["close", "interrupt"])
 def test_leaving_early_cancels_the_request(how: str) -> None:
     hold = threading.Event()

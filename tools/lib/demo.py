@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TextIO
 
 from tools.lib.assemble import AssembleRequest, assemble
-from tools.lib.client import StreamClient, StreamRequest, StreamResponse
+from tools.lib.client import RequestError, StreamClient, StreamRequest, StreamResponse
 from tools.lib.config_writer import ModelConfigText
 from tools.lib.errors import ToolError
 from tools.lib.generating import print_text
@@ -24,6 +24,8 @@ MODEL = "g2p_t5"
 
 _READY_SECONDS = 120.0
 _PORT_ATTEMPTS = 3
+# A crashing server closes its connections a little before it is gone.
+_DYING_SECONDS = 2.0
 
 
 def run_demo(
@@ -47,8 +49,14 @@ def run_demo(
             print(f"model {MODEL} on {server.options.grpc_address}: {text!r}", file=out, flush=True)
             request = StreamRequest(MODEL, ids, {"response_interval_ms": 0})
             with StreamClient(server.options.grpc_address) as client:
+                client.connect(_READY_SECONDS)
                 stopwatch = _Stopwatch()
-                print_text(stopwatch.watch(client.stream(request)), codec, out)
+                try:
+                    print_text(stopwatch.watch(client.stream(request)), codec, out)
+                except RequestError:
+                    # A server that died says why, its connection does not.
+                    server.check_alive(_DYING_SECONDS)
+                    raise
             print(stopwatch.summary(), file=out, flush=True)
 
 

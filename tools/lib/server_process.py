@@ -138,14 +138,18 @@ class ServerProcess:
         deadline = time.monotonic() + seconds
         url = f"http://{self.options.http_address}/v2/health/ready"
         while time.monotonic() < deadline:
-            code = self.poll()
-            if code is not None:
-                self._reader.join()
-                raise ServerError(f"the server ended with code {code}; its log:\n{self.log()}")
+            self.check_alive()
             if _answers(url):
                 return
             time.sleep(_POLL_SECONDS)
         raise ServerError(f"the server was not ready after {seconds:g} s; its log:\n{self.log()}")
+
+    def check_alive(self, grace_seconds: float = 0.0) -> None:
+        """Raises ServerError with the server's log if it has ended, or does so within the grace."""
+        code = self.wait(grace_seconds)
+        if code is not None:
+            self._reader.join()
+            raise ServerError(f"the server ended with code {code}; its log:\n{self.log()}")
 
     def poll(self) -> int | None:
         """The exit code (negative: the signal), or None while the server runs."""

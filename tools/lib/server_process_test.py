@@ -113,6 +113,16 @@ def test_a_server_that_does_not_get_ready_has_a_deadline(
     assert not is_alive(pid)
 
 
+def test_a_server_that_died_later_is_told_with_its_log(options: ServerOptions) -> None:
+    with ServerProcess(options) as server:
+        server.wait_until_ready(30)
+        server.check_alive()
+        server.send_signal(signal.SIGTERM)
+        with pytest.raises(ServerError, match=r"(?s)ended with code 0.*got signal 15") as raised:
+            server.check_alive(30)
+        assert "fake server with" in str(raised.value)
+
+
 def test_a_stubborn_server_is_killed(
     options: ServerOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
