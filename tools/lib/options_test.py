@@ -1,11 +1,13 @@
 """Options of config.pbtxt: the contract's table."""
 
+import re
 import sys
 
 import pytest
 
 from tools.lib.errors import ToolError
-from tools.lib.options import parse_options
+from tools.lib.options import OPTIONS, parse_options
+from tools.lib.paths import room_file
 
 TABLE = [
     "engine",
@@ -24,6 +26,12 @@ def test_takes_every_option_of_the_table() -> None:
     settings = [f"{name}=7" for name in TABLE if name not in ("engine", "weights_dtype")]
     settings += ["weights_dtype=bfloat16", "engine=cpu"]
     assert list(parse_options(settings)) == TABLE
+
+
+def test_the_documentation_has_the_same_table() -> None:
+    text = room_file("docs/config.md").read_text(encoding="utf-8")
+    section = text.split("## Options of a model", 1)[1].split("\n## ", 1)[0]
+    assert re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) == list(OPTIONS)
 
 
 def test_unknown_option_lists_what_is_allowed() -> None:
