@@ -1,4 +1,4 @@
-"""The curl examples of the README, as printed: each command gives the answer that stands below it."""
+"""The curl examples of the README: each command gives the answer that is printed below it."""
 
 import json
 import pathlib
