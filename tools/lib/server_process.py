@@ -233,8 +233,8 @@ class _Log:
 def _signals_held_back() -> Iterator[None]:
     """Handlers of SIGINT and SIGTERM run after the block rather than within it.
 
-    They may raise, and a process that was just made must be known by then. Only the main thread runs
-    handlers; in others there is nothing to do.
+    They may raise, and a process that was just made must be known by then. Only the main thread
+    runs handlers; in others there is nothing to do.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
