@@ -21,7 +21,7 @@ __all__ = ["module_folder", "report_server_log"]
 _MODEL = "g2p_t5"
 _ADDRESS = "127.0.0.1:8000"
 # A command, indented, and the next block of what it prints.
-_EXAMPLE = re.compile(r"^    (curl .*)\n\n```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_EXAMPLE = re.compile(r"^    (curl [^\n]*)\n\n```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def _examples() -> list[tuple[str, str]]:

@@ -111,8 +111,8 @@ class StreamClient:
 def _read_to_end(call: Iterator[service_pb2.ModelStreamInferResponse]) -> None:
     """Lets the server close the stream, which it does now that all of it is sent.
 
-    A cancel that crosses a request's last message can leave the server with a stream that never ends,
-    and the model with it when it is unloaded.
+    A cancel that crosses a request's last message can leave the server with a stream that never
+    ends, and the model with it when it is unloaded.
     """
     for _ in call:
         pass
