@@ -29,7 +29,6 @@ def missing_tools(private_bazel: bool) -> list[tuple[str, str]]:
         missing.append(("python3.11 on PATH", "python3.11"))
     for program, package in (
         ("tar", "tar"),
-        ("xz", "xz-utils"),
         ("dpkg-deb", "dpkg"),
         ("apt-get", "apt"),
     ):
