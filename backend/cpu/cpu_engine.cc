@@ -1,0 +1,258 @@
+#include "backend/cpu/cpu_engine.h"
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <utility>
+
+#include "backend/core/format.h"
+#include "backend/cpu/kernels/kernel_table.h"
+
+namespace seq2seq::cpu {
+namespace {
+
+// Tokens of one StartEncode: enough for full speed, little enough that the first sources of many start
+// to decode before the last ones are encoded.
+constexpr int32_t kMaxEncodeTokens = 2048;
+constexpr std::chrono::nanoseconds kEncodeTurn = std::chrono::milliseconds(20);
+
+int64_t NowNs() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
+
+}  // namespace
+
+CpuEngine::CpuEngine(std::shared_ptr<const Weights> weights, const CpuEngineOptions& options,
+                     Notifier* notifier)
+    : weights_(std::move(weights)), eos_token_ids_(options.eos_token_ids), notifier_(notifier) {}
+
+Result<std::unique_ptr<CpuEngine>> CpuEngine::Create(std::shared_ptr<const Weights> weights,
+                                                     const CpuEngineOptions& options,
+                                                     Notifier* notifier) {
+  try {
+    std::unique_ptr<CpuEngine> engine(new CpuEngine(std::move(weights), options, notifier));
+    SEQ2SEQ_RETURN_IF_ERROR(engine->Start(options));
+    return engine;
+  } catch (const std::exception& failure) {
+    return InvalidArgument(Format("can't create a CPU engine with {} slots, {} source and {} decoder "
+                                  "tokens: {}",
+                                  options.max_slots, options.max_source_tokens,
+                                  options.max_decoder_tokens, failure.what()));
+  }
+}
+
+Status CpuEngine::Start(const CpuEngineOptions& options) {
+  const ModelSpec& spec = weights_->spec();
+  const int32_t slots = options.max_slots;
+  SEQ2SEQ_ASSIGN_OR_RETURN(pool_, ThreadPool::Create(options.threads));
+  SEQ2SEQ_ASSIGN_OR_RETURN(
+      kv_, KvPool::Create(spec, options.kv_cache_bytes.value_or(kDefaultKvCacheBytes)));
+  info_.max_slots = slots;
+  info_.block_tokens = kPanelColumns;
+  info_.total_blocks = kv_->total_blocks();
+  info_.max_encode_items = slots;
+  info_.max_encode_tokens = kMaxEncodeTokens;
+
+  const Compute compute{FindKernels(BestKernelLevel()), pool_.get()};
+  SEQ2SEQ_ASSIGN_OR_RETURN(
+      encoder_, Encoder::Create(weights_.get(), compute, &*kv_,
+                                {.max_items = slots,
+                                 .max_tokens = std::max(kMaxEncodeTokens, options.max_source_tokens),
+                                 .max_source_tokens = options.max_source_tokens}));
+  SEQ2SEQ_ASSIGN_OR_RETURN(
+      decoder_, Decoder::Create(weights_.get(), compute, &*kv_,
+                                {.max_logits_rows = slots,
+                                 .max_source_tokens = options.max_source_tokens,
+                                 .max_decoder_tokens = options.max_decoder_tokens}));
+  for (int32_t i = 0; i < pool_->threads(); ++i) samplers_.emplace_back(spec.vocab_size);
+  slots_.emplace(SlotLimits{.slots = slots,
+                            .source_tokens = options.max_source_tokens,
+                            .decoder_tokens = options.max_decoder_tokens,
+                            .block_tokens = info_.block_tokens,
+                            .total_blocks = info_.total_blocks,
+                            .vocab_size = spec.vocab_size});
+  encode_results_.reserve(slots);
+  encode_sources_.reserve(slots);
+  step_.Reserve(slots);
+  step_rows_.reserve(slots);
+  choices_.resize(slots);
+  worker_ = std::thread([this] { WorkerMain(); });
+  return OkStatus();
+}
+
+CpuEngine::~CpuEngine() {
+  {
+    std::lock_guard lock(mutex_);
+    leaving_ = true;
+  }
+  wake_.notify_one();
+  if (worker_.joinable()) worker_.join();
+}
+
+Status CpuEngine::CheckItem(const EncodeItem& item) const {
+  const auto length = static_cast<int64_t>(item.source_ids.size());
+  const int32_t vocab = weights_->spec().vocab_size;
+  if (length == 0) return InvalidArgument("the source is empty; at least one token is needed");
+  for (int32_t id : item.source_ids) {
+    if (id < 0 || id >= vocab) {
+      return InvalidArgument(
+          Format("the source has token {}; allowed: 0 to {}", id, vocab - 1));
+    }
+  }
+  const auto capacity = static_cast<int64_t>(item.cross_blocks.size()) * info_.block_tokens;
+  if (capacity < length) {
+    return Internal(Format("a source of {} tokens got cross blocks for {}", length, capacity));
+  }
+  for (BlockId block : item.cross_blocks) {
+    if (block < 0 || block >= info_.total_blocks) {
+      return Internal(Format("a source got block {}; there are {}", block, info_.total_blocks));
+    }
+  }
+  return OkStatus();
+}
+
+Status CpuEngine::StartEncode(std::span<const EncodeItem> batch) {
+  {
+    std::lock_guard lock(mutex_);
+    if (encode_phase_ != Phase::kIdle) return Internal("an encode is in flight");
+  }
+  int64_t tokens = 0;
+  for (const EncodeItem& item : batch) tokens += static_cast<int64_t>(item.source_ids.size());
+  const int64_t limit = batch.size() == 1 ? encoder_->max_source_tokens() : info_.max_encode_tokens;
+  if (static_cast<int64_t>(batch.size()) > info_.max_encode_items || tokens > limit) {
+    return Internal(Format("{} sources of {} tokens are more than one encode takes ({}, {})",
+                           batch.size(), tokens, info_.max_encode_items, limit));
+  }
+  encode_results_.clear();
+  encode_sources_.clear();
+  for (const EncodeItem& item : batch) {
+    Status status = CheckItem(item);
+    if (status) encode_sources_.push_back({item.source_ids, item.cross_blocks});
+    encode_results_.push_back({item.ticket, std::move(status)});
+  }
+  {
+    std::lock_guard lock(mutex_);
+    encode_phase_ = Phase::kWaiting;
+  }
+  wake_.notify_one();
+  return OkStatus();
+}
+
+void CpuEngine::PollEncoded(std::vector<EncodeDone>* done) {
+  {
+    std::lock_guard lock(mutex_);
+    if (encode_phase_ != Phase::kDone) return;
+    encode_phase_ = Phase::kIdle;
+  }
+  for (EncodeDone& result : encode_results_) done->push_back(std::move(result));
+  encode_results_.clear();
+}
+
+Status CpuEngine::Launch(const StepPlan& plan) {
+  {
+    std::lock_guard lock(mutex_);
+    if (step_phase_ != Phase::kIdle) return Internal("a step is in flight");
+  }
+  SEQ2SEQ_RETURN_IF_ERROR(slots_->Check(plan));
+  slots_->Apply(plan);
+  step_.step = plan.step;
+  step_rows_.assign(plan.rows.begin(), plan.rows.end());
+  {
+    std::lock_guard lock(mutex_);
+    step_phase_ = Phase::kWaiting;
+  }
+  wake_.notify_one();
+  return OkStatus();
+}
+
+bool CpuEngine::PollStep(StepResult* result) {
+  {
+    std::lock_guard lock(mutex_);
+    if (step_phase_ != Phase::kDone) return false;
+    step_phase_ = Phase::kIdle;
+  }
+  *result = step_;
+  return true;
+}
+
+void CpuEngine::WorkerMain() {
+  while (true) {
+    switch (NextTask()) {
+      case Task::kLeave:
+        return;
+      case Task::kEncode:
+        RunEncodeSlice();
+        break;
+      case Task::kStep:
+        RunStep();
+        break;
+    }
+  }
+}
+
+CpuEngine::Task CpuEngine::NextTask() {
+  std::unique_lock lock(mutex_);
+  const auto unfinished = [](Phase phase) {
+    return phase == Phase::kWaiting || phase == Phase::kRunning;
+  };
+  wake_.wait(lock, [&] {
+    return leaving_ || unfinished(encode_phase_) || unfinished(step_phase_);
+  });
+  if (leaving_) return Task::kLeave;
+  const bool encode = unfinished(encode_phase_);
+  if (unfinished(step_phase_) && (!encode || encode_turn_ns_ >= kEncodeTurn.count())) {
+    step_phase_ = Phase::kRunning;
+    return Task::kStep;
+  }
+  if (encode_phase_ == Phase::kWaiting) {
+    encode_phase_ = Phase::kRunning;
+    encoder_->Begin(encode_sources_);
+  }
+  return Task::kEncode;
+}
+
+void CpuEngine::RunEncodeSlice() {
+  const int64_t begin = NowNs();
+  const bool ended = encoder_->Advance();
+  encode_turn_ns_ += NowNs() - begin;
+  if (!ended) return;
+  {
+    std::lock_guard lock(mutex_);
+    encode_phase_ = Phase::kDone;
+  }
+  notifier_->Notify();
+}
+
+void CpuEngine::FeedRow(int32_t row, Slot* slot) {
+  for (int32_t i = 0; i < slot->pending_count; ++i) {
+    decoder_->Add({.token = slot->pending[i],
+                   .position = slot->position + i,
+                   .self_blocks = slot->self_blocks,
+                   .cross_blocks = slot->cross_blocks,
+                   .source_length = slot->source_length,
+                   .logits_row = i + 1 == slot->pending_count ? row : -1});
+  }
+  slot->position += slot->pending_count;
+}
+
+void CpuEngine::RunStep() {
+  step_.Clear();
+  // Rows of ended slots are left out: the rows of the logits are those that are alive.
+  int32_t alive = 0;
+  for (SlotId id : step_rows_) {
+    Slot& slot = (*slots_)[id];
+    step_.rows.push_back({.slot = id, .parent_row = static_cast<int32_t>(step_.rows.size())});
+    if (!slot.ended) FeedRow(alive++, &slot);
+  }
+  if (alive > 0) {
+    decoder_->ComputeLogits(alive);
+    ChooseTokens(alive);
+    AppendResults();
+  }
+  encode_turn_ns_ = 0;
+  {
+    std::lock_guard lock(mutex_);
+    step_phase_ = Phase::kDone;
+  }
+  notifier_->Notify();
+}
+
+}  // namespace seq2seq::cpu
