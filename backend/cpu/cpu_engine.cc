@@ -20,15 +20,14 @@ int64_t NowNs() { return std::chrono::steady_clock::now().time_since_epoch().cou
 
 }  // namespace
 
-CpuEngine::CpuEngine(std::shared_ptr<const Weights> weights, const CpuEngineOptions& options,
-                     Notifier* notifier)
-    : weights_(std::move(weights)), eos_token_ids_(options.eos_token_ids), notifier_(notifier) {}
+CpuEngine::CpuEngine(std::shared_ptr<const Weights> weights, Notifier* notifier)
+    : weights_(std::move(weights)), notifier_(notifier) {}
 
 Result<std::unique_ptr<CpuEngine>> CpuEngine::Create(std::shared_ptr<const Weights> weights,
                                                      const CpuEngineOptions& options,
                                                      Notifier* notifier) {
   try {
-    std::unique_ptr<CpuEngine> engine(new CpuEngine(std::move(weights), options, notifier));
+    std::unique_ptr<CpuEngine> engine(new CpuEngine(std::move(weights), notifier));
     SEQ2SEQ_RETURN_IF_ERROR(engine->Start(options));
     return engine;
   } catch (const std::exception& failure) {
@@ -58,22 +57,14 @@ Status CpuEngine::Start(const CpuEngineOptions& options) {
                                  .max_tokens = std::max(kMaxEncodeTokens, options.max_source_tokens),
                                  .max_source_tokens = options.max_source_tokens}));
   SEQ2SEQ_ASSIGN_OR_RETURN(
-      decoder_, Decoder::Create(weights_.get(), compute, &*kv_,
-                                {.max_logits_rows = slots,
-                                 .max_source_tokens = options.max_source_tokens,
-                                 .max_decoder_tokens = options.max_decoder_tokens}));
-  for (int32_t i = 0; i < pool_->threads(); ++i) samplers_.emplace_back(spec.vocab_size);
-  slots_.emplace(SlotLimits{.slots = slots,
-                            .source_tokens = options.max_source_tokens,
-                            .decoder_tokens = options.max_decoder_tokens,
-                            .block_tokens = info_.block_tokens,
-                            .total_blocks = info_.total_blocks,
-                            .vocab_size = spec.vocab_size});
+      runner_, StepRunner::Create(weights_.get(), compute, &*kv_,
+                                  {.max_slots = slots,
+                                   .max_source_tokens = options.max_source_tokens,
+                                   .max_decoder_tokens = options.max_decoder_tokens,
+                                   .eos_token_ids = options.eos_token_ids}));
   encode_results_.reserve(slots);
   encode_sources_.reserve(slots);
   step_.Reserve(slots);
-  step_rows_.reserve(slots);
-  choices_.resize(slots);
   worker_ = std::thread([this] { WorkerMain(); });
   return OkStatus();
 }
@@ -130,7 +121,7 @@ Status CpuEngine::StartEncode(std::span<const EncodeItem> batch) {
   }
   {
     std::lock_guard lock(mutex_);
-    encode_phase_ = Phase::kWaiting;
+    encode_phase_ = Phase::kInFlight;
   }
   wake_.notify_one();
   return OkStatus();
@@ -151,13 +142,10 @@ Status CpuEngine::Launch(const StepPlan& plan) {
     std::lock_guard lock(mutex_);
     if (step_phase_ != Phase::kIdle) return Internal("a step is in flight");
   }
-  SEQ2SEQ_RETURN_IF_ERROR(slots_->Check(plan));
-  slots_->Apply(plan);
-  step_.step = plan.step;
-  step_rows_.assign(plan.rows.begin(), plan.rows.end());
+  SEQ2SEQ_RETURN_IF_ERROR(runner_->Prepare(plan));
   {
     std::lock_guard lock(mutex_);
-    step_phase_ = Phase::kWaiting;
+    step_phase_ = Phase::kInFlight;
   }
   wake_.notify_one();
   return OkStatus();
@@ -190,30 +178,21 @@ void CpuEngine::WorkerMain() {
 
 CpuEngine::Task CpuEngine::NextTask() {
   std::unique_lock lock(mutex_);
-  const auto unfinished = [](Phase phase) {
-    return phase == Phase::kWaiting || phase == Phase::kRunning;
-  };
-  wake_.wait(lock, [&] {
-    return leaving_ || unfinished(encode_phase_) || unfinished(step_phase_);
+  wake_.wait(lock, [this] {
+    return leaving_ || encode_phase_ == Phase::kInFlight || step_phase_ == Phase::kInFlight;
   });
   if (leaving_) return Task::kLeave;
-  const bool encode = unfinished(encode_phase_);
-  if (unfinished(step_phase_) && (!encode || encode_turn_ns_ >= kEncodeTurn.count())) {
-    step_phase_ = Phase::kRunning;
-    return Task::kStep;
-  }
-  if (encode_phase_ == Phase::kWaiting) {
-    encode_phase_ = Phase::kRunning;
-    encoder_->Begin(encode_sources_);
-  }
-  return Task::kEncode;
+  if (encode_phase_ != Phase::kInFlight) return Task::kStep;
+  const bool turn_over = encode_turn_ns_ >= kEncodeTurn.count();
+  return step_phase_ == Phase::kInFlight && turn_over ? Task::kStep : Task::kEncode;
 }
 
 void CpuEngine::RunEncodeSlice() {
   const int64_t begin = NowNs();
-  const bool ended = encoder_->Advance();
+  if (!encode_begun_) encoder_->Begin(encode_sources_);
+  encode_begun_ = !encoder_->Advance();
   encode_turn_ns_ += NowNs() - begin;
-  if (!ended) return;
+  if (encode_begun_) return;
   {
     std::lock_guard lock(mutex_);
     encode_phase_ = Phase::kDone;
@@ -221,32 +200,8 @@ void CpuEngine::RunEncodeSlice() {
   notifier_->Notify();
 }
 
-void CpuEngine::FeedRow(int32_t row, Slot* slot) {
-  for (int32_t i = 0; i < slot->pending_count; ++i) {
-    decoder_->Add({.token = slot->pending[i],
-                   .position = slot->position + i,
-                   .self_blocks = slot->self_blocks,
-                   .cross_blocks = slot->cross_blocks,
-                   .source_length = slot->source_length,
-                   .logits_row = i + 1 == slot->pending_count ? row : -1});
-  }
-  slot->position += slot->pending_count;
-}
-
 void CpuEngine::RunStep() {
-  step_.Clear();
-  // Rows of ended slots are left out: the rows of the logits are those that are alive.
-  int32_t alive = 0;
-  for (SlotId id : step_rows_) {
-    Slot& slot = (*slots_)[id];
-    step_.rows.push_back({.slot = id, .parent_row = static_cast<int32_t>(step_.rows.size())});
-    if (!slot.ended) FeedRow(alive++, &slot);
-  }
-  if (alive > 0) {
-    decoder_->ComputeLogits(alive);
-    ChooseTokens(alive);
-    AppendResults();
-  }
+  runner_->Run(&step_);
   encode_turn_ns_ = 0;
   {
     std::lock_guard lock(mutex_);

@@ -11,18 +11,14 @@
 #include <thread>
 #include <vector>
 
-#include "backend/core/ids.h"
 #include "backend/core/notifier.h"
-#include "backend/core/sampling_options.h"
 #include "backend/core/status.h"
-#include "backend/cpu/decoder.h"
 #include "backend/cpu/encoder.h"
 #include "backend/cpu/kv_pool.h"
-#include "backend/cpu/slot_table.h"
+#include "backend/cpu/step_runner.h"
 #include "backend/cpu/thread_pool.h"
 #include "backend/cpu/weights.h"
 #include "backend/engine/engine.h"
-#include "backend/engine/sampling.h"
 
 namespace seq2seq::cpu {
 
@@ -56,11 +52,10 @@ class CpuEngine final : public Engine {
   bool PollStep(StepResult* result) override;
 
  private:
-  enum class Phase : uint8_t { kIdle, kWaiting, kRunning, kDone };
+  enum class Phase : uint8_t { kIdle, kInFlight, kDone };
   enum class Task : uint8_t { kLeave, kEncode, kStep };
 
-  CpuEngine(std::shared_ptr<const Weights> weights, const CpuEngineOptions& options,
-            Notifier* notifier);
+  CpuEngine(std::shared_ptr<const Weights> weights, Notifier* notifier);
   // Everything that can fail or throw.
   Status Start(const CpuEngineOptions& options);
 
@@ -72,28 +67,23 @@ class CpuEngine final : public Engine {
   Task NextTask();
   void RunEncodeSlice();
   void RunStep();
-  void FeedRow(int32_t row, Slot* slot);
-  void ChooseToken(int32_t row, int32_t thread);
 
   std::shared_ptr<const Weights> weights_;
-  std::vector<int32_t> eos_token_ids_;
   Notifier* notifier_;
   EngineInfo info_;
   std::unique_ptr<ThreadPool> pool_;
   std::optional<KvPool> kv_;
-  std::unique_ptr<Encoder> encoder_;
-  std::unique_ptr<Decoder> decoder_;
-  std::vector<Sampler> samplers_;  // one a thread
-  std::optional<SlotTable> slots_;  // the scheduler's between steps, the worker's during one
 
-  // The batch being encoded, the step being run: written by the scheduler's thread while the phase is
-  // kIdle, by the worker until it is kDone.
+  // The batch being encoded and the step being run belong to the scheduler's thread while the phase is
+  // kIdle or kDone, to the worker otherwise.
+  std::unique_ptr<Encoder> encoder_;
   std::vector<EncodeDone> encode_results_;
   std::vector<EncoderSource> encode_sources_;
+  std::unique_ptr<StepRunner> runner_;
   StepResult step_;
-  std::vector<SlotId> step_rows_;
-  std::vector<TokenChoice> choices_;  // by row
-  int64_t encode_turn_ns_ = 0;        // worker's: time of encodes since the last step
+
+  bool encode_begun_ = false;   // the worker's
+  int64_t encode_turn_ns_ = 0;  // the worker's: time of encodes since the last step
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;

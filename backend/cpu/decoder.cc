@@ -61,12 +61,13 @@ size_t Decoder::LayOut(float* base, const DecoderOptions& options) {
 void Decoder::Add(const DecoderToken& token) {
   if (tokens_.size() == max_tokens_) Flush();
   if (!tokens_.empty() && tokens_.back().self_blocks == token.self_blocks) sequences_repeat_ = true;
-  weights_->decoder().embedding.CopyRow(token.token,
-                                        hidden_.row(static_cast<int32_t>(tokens_.size())));
   tokens_.push_back(token);
 }
 
 void Decoder::Flush() {
+  compute_.pool->Run(static_cast<int32_t>(tokens_.size()), [&](int32_t chunk, int32_t) {
+    weights_->decoder().embedding.CopyRow(tokens_[chunk].token, hidden_.row(chunk));
+  });
   const auto layers = static_cast<int32_t>(weights_->decoder().layers.size());
   for (int32_t layer = 0; layer < layers; ++layer) {
     RunSelfAttention(layer);

@@ -26,8 +26,9 @@ Result<std::unique_ptr<Encoder>> Encoder::Create(const Weights* weights, const C
   }
   encoder->sources_.reserve(options.max_items);
   encoder->segments_.reserve(options.max_items);
+  encoder->max_source_tokens_ = options.max_source_tokens;
   encoder->value_panels_ = (spec.head_dim + kPanelColumns - 1) / kPanelColumns;
-  encoder->max_source_ =
+  encoder->padded_source_ =
       (options.max_source_tokens + kPanelColumns - 1) / kPanelColumns * kPanelColumns;
   const size_t floats = encoder->LayOut(nullptr, options);
   SEQ2SEQ_ASSIGN_OR_RETURN(
@@ -53,10 +54,10 @@ size_t Encoder::LayOut(float* base, const EncoderOptions& options) {
   take(&ffn_, kSliceTokens, spec.encoder.d_ff);
   take(&ffn_up_, kSliceTokens, spec.gated_ffn ? spec.encoder.d_ff : 0);
   take(&cross_, kSliceTokens, 2 * int64_t{spec.decoder_inner()});
-  const size_t keys = max_source_ * spec.head_dim;
-  const size_t values = max_source_ * value_panels_ * kPanelColumns;
+  const size_t keys = padded_source_ * spec.head_dim;
+  const size_t values = padded_source_ * value_panels_ * kPanelColumns;
   take(&scratch_, compute_.pool->threads(),
-       static_cast<int64_t>(keys + values + kQueryTile * RowStride(max_source_)));
+       static_cast<int64_t>(keys + values + kQueryTile * RowStride(padded_source_)));
   return used;
 }
 
@@ -65,8 +66,8 @@ void Encoder::Begin(std::span<const EncoderSource> batch) {
   rows_ = 0;
   next_slice_ = 0;
   for (const EncoderSource& source : batch) {
-    sources_.push_back({rows_, static_cast<int32_t>(source.ids.size()), source.cross_blocks});
-    for (int32_t id : source.ids) weights_->encoder().embedding.CopyRow(id, hidden_.row(rows_++));
+    sources_.push_back({rows_, static_cast<int32_t>(source.ids.size()), source});
+    rows_ += sources_.back().length;
   }
 }
 
@@ -94,6 +95,7 @@ bool Encoder::Advance() {
 void Encoder::ProjectLayer(int32_t layer, int32_t begin, int32_t end) {
   const SelfAttention& weights = weights_->encoder().layers[layer].self;
   const int32_t rows = end - begin;
+  if (layer == 0) Embed(begin, end);
   RunNorm(compute_, weights.norm, weights_->spec().norm_epsilon, hidden_.from(begin), rows, normed_);
   RunLinear(compute_, weights.qkv, normed_, rows, qkv_.from(begin), Store::kReplace);
 }
@@ -113,6 +115,17 @@ void Encoder::FinishLayer(int32_t layer, int32_t begin, int32_t end) {
   RunNorm(compute_, weights.ffn.norm, spec.norm_epsilon, hidden, rows, normed_);
   RunFeedForwardIn(compute_, weights.ffn, spec.activation, normed_, rows, ffn_, ffn_up_);
   RunLinear(compute_, weights.ffn.down, ffn_, rows, hidden, Store::kAdd);
+}
+
+void Encoder::Embed(int32_t begin, int32_t end) {
+  FindSegments(begin, end);
+  compute_.pool->Run(static_cast<int32_t>(segments_.size()), [&](int32_t chunk, int32_t) {
+    const Segment& segment = segments_[chunk];
+    for (int32_t row = segment.begin; row < segment.end; ++row) {
+      const int32_t id = segment.source->spans.ids[row - segment.source->first_row];
+      weights_->encoder().embedding.CopyRow(id, hidden_.row(row));
+    }
+  });
 }
 
 void Encoder::FindSegments(int32_t begin, int32_t end) {
@@ -147,8 +160,8 @@ void Encoder::Attend(int32_t layer, int32_t head, const Segment& segment, int32_
   const ModelSpec& spec = weights_->spec();
   const Source& source = *segment.source;
   float* keys = scratch;
-  float* values = keys + max_source_ * spec.head_dim;
-  const Rows scores{values + max_source_ * value_panels_ * kPanelColumns, RowStride(source.length)};
+  float* values = keys + padded_source_ * spec.head_dim;
+  const Rows scores{values + padded_source_ * value_panels_ * kPanelColumns, RowStride(source.length)};
   PackHead(source, head, keys, values);
   GemmArgs score;
   score.x_stride = qkv_.stride;
@@ -197,7 +210,7 @@ void Encoder::WriteCross(int32_t layer, int32_t begin, int32_t end) {
     for (const Segment& segment : segments_) {
       for (int32_t row = segment.begin; row < segment.end; ++row) {
         const float* key = cross_.row(row - begin) + head * spec.head_dim;
-        kv_->Write(segment.source->cross_blocks.data(), row - segment.source->first_row, layer, head,
+        kv_->Write(segment.source->spans.cross_blocks.data(), row - segment.source->first_row, layer, head,
                    key, key + spec.decoder_inner());
       }
     }

@@ -24,8 +24,8 @@ struct EncoderOptions {
 };
 
 struct EncoderSource {
-  std::span<const int32_t> ids;           // in the vocabulary, at least one; not kept
-  std::span<const BlockId> cross_blocks;  // enough for ids.size() positions; must live until the end
+  std::span<const int32_t> ids;           // in the vocabulary, at least one
+  std::span<const BlockId> cross_blocks;  // enough for ids.size() positions
 };
 
 // Encodes batches of sources, token-packed: rows of all sources lie one after the other without padding,
@@ -43,16 +43,19 @@ class Encoder {
                                                                const Compute& compute, KvPool* kv,
                                                                const EncoderOptions& options);
 
-  // Only when the last batch has ended. An empty batch ends at once.
+  // Only when the last batch has ended. What the spans point to must live until this batch has. An empty
+  // batch ends at once.
   void Begin(std::span<const EncoderSource> batch);
   // Runs one slice. Returns true once the batch has ended: its cross blocks are filled.
   bool Advance();
+
+  int32_t max_source_tokens() const { return max_source_tokens_; }
 
  private:
   struct Source {
     int32_t first_row = 0;
     int32_t length = 0;
-    std::span<const BlockId> cross_blocks;
+    EncoderSource spans;
   };
   // The rows of one source within a slice.
   struct Segment {
@@ -71,6 +74,7 @@ class Encoder {
   void FinishLayer(int32_t layer, int32_t begin, int32_t end);
   void WriteCross(int32_t layer, int32_t begin, int32_t end);
 
+  void Embed(int32_t begin, int32_t end);
   void FindSegments(int32_t begin, int32_t end);
   // Attention of one head for one segment; writes rows of attended_, the slice's first row at 0.
   void Attend(int32_t layer, int32_t head, const Segment& segment, int32_t slice_begin,
@@ -88,8 +92,9 @@ class Encoder {
   std::vector<Segment> segments_;            // reserved
   int32_t rows_ = 0;
   int32_t next_slice_ = 0;
-  size_t value_panels_ = 0;  // of one head
-  size_t max_source_ = 0;    // rounded up to whole panels
+  int32_t max_source_tokens_ = 0;
+  size_t value_panels_ = 0;   // of one head
+  size_t padded_source_ = 0;  // max_source_tokens_ rounded up to whole panels
   AnonymousMemory memory_;
   Rows hidden_, qkv_;                          // [max_tokens, ...]
   Rows normed_, attended_, ffn_, ffn_up_, cross_;  // [kSliceTokens, ...]
