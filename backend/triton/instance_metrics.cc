@@ -23,8 +23,6 @@ InstanceMetrics::InstanceMetrics(const MetricFamilies& families, const InstanceL
   }
 }
 
-InstanceMetrics::~InstanceMetrics() { OnGauges(SchedulerGauges{}); }
-
 void InstanceMetrics::OnGauges(const SchedulerGauges& gauges) {
   const auto show = [](Metric& metric, int32_t before, int32_t now) {
     if (before != now) metric.Set(now);

@@ -26,7 +26,6 @@ class InstanceMetrics final : public SchedulerObserver {
  public:
   InstanceMetrics(const MetricFamilies& families, const InstanceLabels& labels,
                   std::shared_ptr<QueueGauge> queue_gauge);
-  ~InstanceMetrics() override;  // the gauges go back to 0
 
   void OnGauges(const SchedulerGauges& gauges) override;
   void OnGeneratedTokens(int64_t count) override;
