@@ -91,10 +91,9 @@ Status InitializeInstance(TRITONBACKEND_ModelInstance* instance) {
 
 Status Execute(TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request** requests,
                uint32_t count) {
-  const int64_t arrival_ns = SteadyClock().NowNs();
   SEQ2SEQ_ASSIGN_OR_RETURN(InstanceState* const state,
                            (StateOf<InstanceState, kInstanceState>(instance)));
-  return state->Execute(std::span(requests, count), arrival_ns);
+  return state->Execute(std::span(requests, count));
 }
 
 }  // namespace

@@ -87,8 +87,8 @@ Status InstanceState::CreateEngine(TRITONBACKEND_ModelInstance* instance) {
   return OkStatus();
 }
 
-Status InstanceState::Execute(std::span<TRITONBACKEND_Request* const> requests,
-                              int64_t arrival_ns) {
+Status InstanceState::Execute(std::span<TRITONBACKEND_Request* const> requests) {
+  const int64_t arrival_ns = model_->clock().NowNs();
   // Everything that can fail for want of a response factory comes before the first request is taken.
   std::vector<std::shared_ptr<OutgoingStream>> streams;
   streams.reserve(requests.size());

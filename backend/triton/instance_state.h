@@ -30,9 +30,8 @@ class InstanceState {
   InstanceState& operator=(const InstanceState&) = delete;
 
   // Takes all requests, which are answered later by other threads, each for itself, whatever is wrong
-  // with it. With an error none was taken. `arrival_ns` is when Triton called.
-  [[nodiscard]] Status Execute(std::span<TRITONBACKEND_Request* const> requests,
-                               int64_t arrival_ns);
+  // with it. With an error none was taken. The requests' time of arrival is that of the call.
+  [[nodiscard]] Status Execute(std::span<TRITONBACKEND_Request* const> requests);
 
  private:
   InstanceState(ModelState* model, const InstanceLabels& labels);
