@@ -35,7 +35,7 @@ class BlockPool {
   void Release(std::span<const BlockId> blocks);
 
   // kInternal with the first contradiction found: a free block with an owner, a block lost or twice
-  // in the free list. Called when idle and by every test.
+  // in the free list. Called when idle and by every test; it alone may allocate.
   [[nodiscard]] Status CheckIntegrity() const;
 
  private:
