@@ -106,9 +106,8 @@ TRITONSERVER_Error* TRITONBACKEND_Initialize(TRITONBACKEND_Backend* backend) {
 }
 
 TRITONSERVER_Error* TRITONBACKEND_Finalize(TRITONBACKEND_Backend* backend) {
-  return seq2seq::Guard([&] {
-    return seq2seq::DeleteState<seq2seq::BackendState, seq2seq::kBackendState>(backend);
-  });
+  return seq2seq::Guard(
+      [&] { return seq2seq::DeleteState<seq2seq::BackendState, seq2seq::kBackendState>(backend); });
 }
 
 TRITONSERVER_Error* TRITONBACKEND_GetBackendAttribute(TRITONBACKEND_Backend*,
@@ -121,9 +120,8 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInitialize(TRITONBACKEND_Model* model) {
 }
 
 TRITONSERVER_Error* TRITONBACKEND_ModelFinalize(TRITONBACKEND_Model* model) {
-  return seq2seq::Guard([&] {
-    return seq2seq::DeleteState<seq2seq::ModelState, seq2seq::kModelState>(model);
-  });
+  return seq2seq::Guard(
+      [&] { return seq2seq::DeleteState<seq2seq::ModelState, seq2seq::kModelState>(model); });
 }
 
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceInitialize(TRITONBACKEND_ModelInstance* instance) {

@@ -21,8 +21,8 @@ struct BackendEnvironment {
       make_engine_factory;
 };
 
-// Called once, when the server loads the library. Each library links one definition: what is shipped
-// has backend_environment.cc; backend/testing has those of the test libraries.
+// Called once, when the server loads the library. Each library links one definition: what is
+// shipped has backend_environment.cc; backend/testing has those of the test libraries.
 BackendEnvironment MakeBackendEnvironment();
 
 }  // namespace seq2seq

@@ -2,21 +2,23 @@
 
 #include <mutex>
 
+#include "backend/core/format.h"
 #include "backend/triton/error_translation.h"
-#include "backend/triton/str_cat.h"
 #include "backend/triton/triton_log.h"
 
 namespace seq2seq {
 namespace {
 
 std::unexpected<Error> NoCopier(int64_t device_id) {
-  return Unsupported(StrCat("a tensor is in the memory of GPU ", device_id,
-                            ", which this instance's engine cannot reach; use host memory"));
+  return Unsupported(
+      Format("a tensor is in the memory of GPU {}, which this instance's engine cannot reach; use "
+             "host memory",
+             device_id));
 }
 
 void LogFailure(const char* what, TRITONSERVER_Error* error) {
   const Status status = ToStatus(error);
-  if (!status) LogError(StrCat(what, " failed: ", status.error().message));
+  if (!status) LogError(Format("{} failed: {}", what, status.error().message));
 }
 
 }  // namespace

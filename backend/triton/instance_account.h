@@ -1,4 +1,5 @@
-// What a request still needs of the instance that it came through, even after that instance is gone.
+// What a request still needs of the instance that it came through, even after that instance is
+// gone.
 #ifndef SEQ2SEQ_BACKEND_TRITON_INSTANCE_ACCOUNT_H_
 #define SEQ2SEQ_BACKEND_TRITON_INSTANCE_ACCOUNT_H_
 
@@ -22,9 +23,9 @@ struct RequestTimes {
   int64_t end_ns = 0;       // its last response had been sent
 };
 
-// Requests wait in the model's queue and are served by any instance, so one can outlive the instance
-// that Execute was called on. Each holds this account; the instance detaches it before it goes.
-// Safe from any thread.
+// Requests wait in the model's queue and are served by any instance, so one can outlive the
+// instance that Execute was called on. Each holds this account; the instance detaches it before it
+// goes. Safe from any thread.
 class InstanceAccount {
  public:
   // `copier` may be null: then device memory is refused.

@@ -11,8 +11,8 @@
 
 namespace seq2seq {
 
-// The engine is the one that the option `engine` names; where that is auto, CUDA for KIND_GPU and the
-// CPU for all other kinds.
+// The engine is the one that the option `engine` names; where that is auto, CUDA for KIND_GPU and
+// the CPU for all other kinds.
 EngineOptions MakeEngineOptions(const ModelOptions& options, const RequestPolicy& policy,
                                 TRITONSERVER_InstanceGroupKind kind, int32_t device_id);
 

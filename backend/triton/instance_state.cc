@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend/core/format.h"
 #include "backend/engine/engine_factory.h"
 #include "backend/request/parse_request.h"
 #include "backend/request/request.h"
@@ -10,7 +11,6 @@
 #include "backend/triton/instance_options.h"
 #include "backend/triton/request_reader.h"
 #include "backend/triton/response_stream.h"
-#include "backend/triton/str_cat.h"
 #include "backend/triton/triton_log.h"
 
 namespace seq2seq {
@@ -38,13 +38,14 @@ Result<std::unique_ptr<InstanceState>> InstanceState::Create(TRITONBACKEND_Model
   const InstanceLabels labels{model->identity().name, model->identity().version, name};
   std::unique_ptr<InstanceState> state(new InstanceState(model, labels));
   SEQ2SEQ_RETURN_IF_ERROR(state->CreateEngine(instance));
-  state->account_ = std::make_shared<InstanceAccount>(
-      instance, state->engine_->memory_copier(), state->metrics_);
-  state->scheduler_ = std::make_unique<Scheduler>(SchedulerContext{.engine = state->engine_.get(),
-                                                                   .notifier = &state->notifier_,
-                                                                   .queue = &model->queue(),
-                                                                   .clock = &model->clock(),
-                                                                   .observer = state->metrics_.get()});
+  state->account_ =
+      std::make_shared<InstanceAccount>(instance, state->engine_->memory_copier(), state->metrics_);
+  state->scheduler_ =
+      std::make_unique<Scheduler>(SchedulerContext{.engine = state->engine_.get(),
+                                                   .notifier = &state->notifier_,
+                                                   .queue = &model->queue(),
+                                                   .clock = &model->clock(),
+                                                   .observer = state->metrics_.get()});
   return state;
 }
 
@@ -67,29 +68,31 @@ Status InstanceState::CreateEngine(TRITONBACKEND_ModelInstance* instance) {
   SEQ2SEQ_RETURN_IF_ERROR(ToStatus(TRITONBACKEND_ModelInstanceDeviceId(instance, &device_id)));
   const EngineOptions options =
       MakeEngineOptions(model_->options(), model_->policy(), kind, device_id);
-  Result<std::unique_ptr<Engine>> engine =
-      model_->engine_factory().Create(options, &notifier_);
+  Result<std::unique_ptr<Engine>> engine = model_->engine_factory().Create(options, &notifier_);
   if (!engine && options.kind == EngineKind::kCuda) {
     const bool asked = model_->options().engine == EngineChoice::kCuda;
-    return MakeError(engine.error().code,
-                     StrCat(asked ? "parameter 'engine' is 'cuda'" : "the instance is KIND_GPU",
-                            ", but there is no CUDA engine for it: ", engine.error().message,
-                            "; on the CPU it runs with ", asked ? "engine 'cpu'" : "KIND_CPU"));
+    return MakeError(
+        engine.error().code,
+        Format("{}, but there is no CUDA engine for it: {}; on the CPU it runs with {}",
+               asked ? "parameter 'engine' is 'cuda'" : "the instance is KIND_GPU",
+               engine.error().message, asked ? "engine 'cpu'" : "KIND_CPU"));
   }
   if (!engine) return std::unexpected(std::move(engine).error());
   engine_ = *std::move(engine);
   const EngineInfo& info = engine_->info();
-  LogInfo(StrCat("model '", model_->identity().name, "' version ", model_->identity().version,
-                 ": an instance runs on the ",
-                 options.kind == EngineKind::kCpu ? "CPU" : "CUDA", " engine with ",
-                 info.max_slots, " slots and ", info.total_blocks, " KV blocks of ",
-                 info.block_tokens, " tokens"));
+  LogInfo(
+      Format("model '{}' version {}: an instance runs on the {} engine with {} slots and {} KV "
+             "blocks of {} tokens",
+             model_->identity().name, model_->identity().version,
+             options.kind == EngineKind::kCpu ? "CPU" : "CUDA", info.max_slots, info.total_blocks,
+             info.block_tokens));
   return OkStatus();
 }
 
 Status InstanceState::Execute(std::span<TRITONBACKEND_Request* const> requests) {
   const int64_t arrival_ns = model_->clock().NowNs();
-  // Everything that can fail for want of a response factory comes before the first request is taken.
+  // Everything that can fail for want of a response factory comes before the first request is
+  // taken.
   std::vector<std::shared_ptr<OutgoingStream>> streams;
   streams.reserve(requests.size());
   for (TRITONBACKEND_Request* request : requests) {
@@ -116,9 +119,8 @@ Status InstanceState::Enqueue(TRITONBACKEND_Request* request, OutgoingStream& st
                               std::unique_ptr<TokenSink>& sink, int64_t arrival_ns) {
   SEQ2SEQ_ASSIGN_OR_RETURN(ReadRequest read, ReadTritonRequest(request, *account_, arrival_ns));
   auto pending = std::make_unique<PendingRequest>();
-  SEQ2SEQ_ASSIGN_OR_RETURN(
-      pending->request,
-      ParseRequest(std::move(read.raw), model_->policy(), model_->seeds().Draw()));
+  SEQ2SEQ_ASSIGN_OR_RETURN(pending->request, ParseRequest(std::move(read.raw), model_->policy(),
+                                                          model_->seeds().Draw()));
   stream.Configure(SettingsOf(pending->request, read.outputs));
   pending->sink = std::move(sink);
   Status pushed = model_->queue().Push(pending);

@@ -29,8 +29,8 @@ class InstanceState {
   InstanceState(const InstanceState&) = delete;
   InstanceState& operator=(const InstanceState&) = delete;
 
-  // Takes all requests, which are answered later by other threads, each for itself, whatever is wrong
-  // with it. With an error none was taken. The requests' time of arrival is that of the call.
+  // Takes all requests, which are answered later by other threads, each for itself, whatever is
+  // wrong with it. With an error none was taken. The requests' time of arrival is that of the call.
   [[nodiscard]] Status Execute(std::span<TRITONBACKEND_Request* const> requests);
 
  private:

@@ -2,8 +2,8 @@
 
 #include <vector>
 
+#include "backend/core/format.h"
 #include "backend/triton/error_translation.h"
-#include "backend/triton/str_cat.h"
 #include "backend/triton/triton_log.h"
 
 namespace seq2seq {
@@ -26,7 +26,7 @@ MetricFamily::MetricFamily(TRITONSERVER_MetricKind kind, const char* name,
   TRITONSERVER_MetricFamily* family = nullptr;
   const Status made = ToStatus(TRITONSERVER_MetricFamilyNew(&family, kind, name, description));
   handle_.reset(family);
-  if (!made) LogWarning(StrCat("no metric ", name, ": ", made.error().message));
+  if (!made) LogWarning(Format("no metric {}: {}", name, made.error().message));
 }
 
 Metric MetricFamily::Make(std::span<const MetricLabel> labels) const {
@@ -34,14 +34,14 @@ Metric MetricFamily::Make(std::span<const MetricLabel> labels) const {
   std::vector<ParameterHandle> owned;
   std::vector<const TRITONSERVER_Parameter*> parameters;
   for (const MetricLabel& label : labels) {
-    owned.emplace_back(TRITONSERVER_ParameterNew(label.name, TRITONSERVER_PARAMETER_STRING,
-                                                 label.value.c_str()));
+    owned.emplace_back(
+        TRITONSERVER_ParameterNew(label.name, TRITONSERVER_PARAMETER_STRING, label.value.c_str()));
     parameters.push_back(owned.back().get());
   }
   TRITONSERVER_Metric* metric = nullptr;
   const Status made = ToStatus(
       TRITONSERVER_MetricNew(&metric, handle_.get(), parameters.data(), parameters.size()));
-  if (!made) LogWarning(StrCat("a metric was refused: ", made.error().message));
+  if (!made) LogWarning(Format("a metric was refused: {}", made.error().message));
   return Metric(MetricHandle(metric));
 }
 

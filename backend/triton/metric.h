@@ -15,8 +15,8 @@ struct MetricLabel {
   std::string value;
 };
 
-// One time series, a counter or a gauge. Safe from any thread. Metrics are no reason to fail: one that
-// the server refused is empty, and everything done to it does nothing.
+// One time series, a counter or a gauge. Safe from any thread. Metrics are no reason to fail: one
+// that the server refused is empty, and everything done to it does nothing.
 class Metric {
  public:
   Metric() = default;

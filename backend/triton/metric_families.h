@@ -6,14 +6,14 @@
 
 namespace seq2seq {
 
-// Owned by the backend, shared by all its models and their instances. Labels: model, version, instance
-// (Triton's instance name), and for requests the outcome.
+// Owned by the backend, shared by all its models and their instances. Labels: model, version,
+// instance (Triton's instance name), and for requests the outcome.
 struct MetricFamilies {
   MetricFamily active_sequences{TRITONSERVER_METRIC_KIND_GAUGE, "seq2seq_active_sequences",
                                 "Sequences in the running batch"};
-  // Of an instance: sequences that it has taken from the model's queue and that are not in its running
-  // batch yet. Of instance="queue": requests that wait in the model's queue, before any instance took
-  // them. The sum over the label is everything that waits.
+  // Of an instance: sequences that it has taken from the model's queue and that are not in its
+  // running batch yet. Of instance="queue": requests that wait in the model's queue, before any
+  // instance took them. The sum over the label is everything that waits.
   MetricFamily waiting_sequences{TRITONSERVER_METRIC_KIND_GAUGE, "seq2seq_waiting_sequences",
                                  "Sequences that wait for a place in the running batch"};
   MetricFamily kv_blocks_used{TRITONSERVER_METRIC_KIND_GAUGE, "seq2seq_kv_blocks_used",

@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-#include "backend/triton/str_cat.h"
+#include "backend/core/format.h"
 
 namespace seq2seq {
 namespace {
@@ -33,7 +33,7 @@ constexpr std::array kOutputs = {TensorDeclaration{kOutputIds, "TYPE_INT32", tru
 const TensorList kLists[] = {{"input", true, kInputs}, {"output", false, kOutputs}};
 
 std::string Expected(const TensorList& list, const TensorDeclaration& tensor) {
-  return StrCat(tensor.name, " ", tensor.data_type, " dims [-1]",
+  return Format("{} {} dims [-1]{}", tensor.name, tensor.data_type,
                 list.optional_in_requests ? " optional" : "");
 }
 
@@ -88,26 +88,26 @@ Status ValidateDeclaration(const TensorList& list, const json& declared) {
   for (const TensorDeclaration& tensor : list.tensors) {
     if (!IsName(declared, tensor.name)) continue;
     if (Matches(list, tensor, declared)) return OkStatus();
-    return InvalidArgument(StrCat("config.pbtxt: ", list.key, " '", tensor.name,
-                                  "' must be declared as: ", Expected(list, tensor)));
+    return InvalidArgument(Format("config.pbtxt: {} '{}' must be declared as: {}", list.key,
+                                  tensor.name, Expected(list, tensor)));
   }
   const json& name = Member(declared, "name");
-  return InvalidArgument(StrCat("config.pbtxt: unknown ", list.key, " ", name.dump(),
-                                "; expected are: ", Expected(list)));
+  return InvalidArgument(Format("config.pbtxt: unknown {} {}; expected are: {}", list.key,
+                                name.dump(), Expected(list)));
 }
 
 Status ValidateList(const TensorList& list, const json& config) {
   const json& declarations = Member(config, list.key);
   if (!declarations.is_null() && !declarations.is_array()) {
-    return InvalidArgument(StrCat("model configuration: '", list.key, "' is not a list"));
+    return InvalidArgument(Format("model configuration: '{}' is not a list", list.key));
   }
   for (const json& declared : declarations) {
     SEQ2SEQ_RETURN_IF_ERROR(ValidateDeclaration(list, declared));
   }
   for (const TensorDeclaration& tensor : list.tensors) {
     if (tensor.compulsory && !Declares(declarations, tensor.name)) {
-      return InvalidArgument(StrCat("config.pbtxt: ", list.key, " '", tensor.name,
-                                    "' is missing; expected: ", Expected(list, tensor)));
+      return InvalidArgument(Format("config.pbtxt: {} '{}' is missing; expected: {}", list.key,
+                                    tensor.name, Expected(list, tensor)));
     }
   }
   return OkStatus();
@@ -141,13 +141,14 @@ void CompleteModelConfig(json* config) {
 Status ValidateModelConfig(const json& config) {
   const json& max_batch_size = Member(config, "max_batch_size");
   if (!max_batch_size.is_null() && max_batch_size != 0) {
-    return InvalidArgument(StrCat("config.pbtxt: max_batch_size is ", max_batch_size.dump(),
-                                  "; it must be 0: the backend batches by itself"));
+    return InvalidArgument(
+        Format("config.pbtxt: max_batch_size is {}; it must be 0: the backend batches by itself",
+               max_batch_size.dump()));
   }
   for (const char* batcher : {"dynamic_batching", "sequence_batching"}) {
     if (config.contains(batcher)) {
-      return InvalidArgument(StrCat("config.pbtxt: ", batcher,
-                                    " is not allowed: the backend batches by itself"));
+      return InvalidArgument(
+          Format("config.pbtxt: {} is not allowed: the backend batches by itself", batcher));
     }
   }
   if (Member(Member(config, "model_transaction_policy"), "decoupled") != json(true)) {

@@ -22,8 +22,8 @@ inline constexpr std::string_view kLogprobs = "logprobs";
 void CompleteModelConfig(nlohmann::json* config);
 
 // kInvalidArgument, naming what is expected, unless max_batch_size is 0, the model is decoupled, no
-// batcher of Triton's is asked for, and inputs and outputs are this backend's. input_ids and output_ids
-// are compulsory; what else is declared must be one of ours.
+// batcher of Triton's is asked for, and inputs and outputs are this backend's. input_ids and
+// output_ids are compulsory; what else is declared must be one of ours.
 [[nodiscard]] Status ValidateModelConfig(const nlohmann::json& config);
 
 }  // namespace seq2seq

@@ -19,8 +19,8 @@ struct ModelIdentity {
 
 [[nodiscard]] Result<ModelIdentity> IdentifyModel(TRITONBACKEND_Model* model);
 
-// The model's configuration, validated. Where the server lets backends complete configurations, what
-// is missing is added first, and the server told.
+// The model's configuration, validated. Where the server lets backends complete configurations,
+// what is missing is added first, and the server told.
 [[nodiscard]] Result<nlohmann::json> ReadModelConfig(TRITONBACKEND_Model* model);
 
 }  // namespace seq2seq

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "backend/triton/str_cat.h"
+#include "backend/core/format.h"
 
 namespace seq2seq {
 namespace {
@@ -18,8 +18,8 @@ constexpr int64_t kMaxCpuThreads = 1024;
 
 std::unexpected<Error> BadValue(std::string_view key, std::string_view value,
                                 std::string_view allowed) {
-  return InvalidArgument(StrCat("config.pbtxt: parameter '", key, "' is '", value,
-                                "'; allowed is ", allowed));
+  return InvalidArgument(
+      Format("config.pbtxt: parameter '{}' is '{}'; allowed is {}", key, value, allowed));
 }
 
 Result<int64_t> ParseInteger(std::string_view key, std::string_view text, int64_t max) {
@@ -27,7 +27,7 @@ Result<int64_t> ParseInteger(std::string_view key, std::string_view text, int64_
   const char* end = text.data() + text.size();
   const auto [stop, code] = std::from_chars(text.data(), end, value);
   if (code != std::errc() || stop != end || value < 1 || value > max) {
-    return BadValue(key, text, StrCat("an integer from 1 to ", max));
+    return BadValue(key, text, Format("an integer from 1 to {}", max));
   }
   return value;
 }
@@ -37,15 +37,16 @@ using Setter = std::function<Status(std::string_view key, std::string_view text,
 
 template <typename Field>
 Setter Integer(Field ModelOptions::* field, int64_t max) {
-  return [field, max](std::string_view key, std::string_view text, ModelOptions* options) -> Status {
-    SEQ2SEQ_ASSIGN_OR_RETURN(const int64_t value, ParseInteger(key, text, max));
-    if constexpr (std::is_same_v<Field, std::optional<int64_t>>) {
-      options->*field = value;
-    } else {
-      options->*field = static_cast<int32_t>(value);
-    }
-    return OkStatus();
-  };
+  return
+      [field, max](std::string_view key, std::string_view text, ModelOptions* options) -> Status {
+        SEQ2SEQ_ASSIGN_OR_RETURN(const int64_t value, ParseInteger(key, text, max));
+        if constexpr (std::is_same_v<Field, std::optional<int64_t>>) {
+          options->*field = value;
+        } else {
+          options->*field = static_cast<int32_t>(value);
+        }
+        return OkStatus();
+      };
 }
 
 Status SetEngine(std::string_view key, std::string_view text, ModelOptions* options) {
@@ -101,12 +102,12 @@ Result<ModelOptions> ParseModelOptions(const nlohmann::json& config) {
   for (const auto& [key, value] : parameters->items()) {
     const auto setter = setters.find(key);
     if (setter == setters.end()) {
-      return InvalidArgument(StrCat("config.pbtxt: unknown parameter '", key, "'; allowed are ",
-                                    Names(setters)));
+      return InvalidArgument(
+          Format("config.pbtxt: unknown parameter '{}'; allowed are {}", key, Names(setters)));
     }
     const auto text = value.is_object() ? value.find("string_value") : value.end();
     if (text == value.end() || !text->is_string()) {
-      return InvalidArgument(StrCat("config.pbtxt: parameter '", key, "' has no string_value"));
+      return InvalidArgument(Format("config.pbtxt: parameter '{}' has no string_value", key));
     }
     SEQ2SEQ_RETURN_IF_ERROR(setter->second(key, text->get_ref<const std::string&>(), &options));
   }

@@ -6,8 +6,8 @@
 #include <thread>
 #include <utility>
 
+#include "backend/core/format.h"
 #include "backend/triton/request_policy_builder.h"
-#include "backend/triton/str_cat.h"
 #include "backend/triton/triton_log.h"
 
 namespace seq2seq {
@@ -41,11 +41,10 @@ Result<std::unique_ptr<ModelState>> ModelState::Create(TRITONBACKEND_Model* mode
   SEQ2SEQ_ASSIGN_OR_RETURN(parts.options, ParseModelOptions(config));
   SEQ2SEQ_ASSIGN_OR_RETURN(std::shared_ptr<const Checkpoint> checkpoint,
                            backend.environment().load_checkpoint(parts.identity.directory));
-  SEQ2SEQ_ASSIGN_OR_RETURN(
-      BuiltPolicy built,
-      BuildRequestPolicy(parts.options, checkpoint->spec(), checkpoint->generation()));
+  SEQ2SEQ_ASSIGN_OR_RETURN(BuiltPolicy built, BuildRequestPolicy(parts.options, checkpoint->spec(),
+                                                                 checkpoint->generation()));
   for (const std::string& note : built.notes) {
-    LogWarning(StrCat("model '", parts.identity.name, "': ", note));
+    LogWarning(Format("model '{}': {}", parts.identity.name, note));
   }
   parts.policy = built.policy;
   parts.engine_factory = backend.environment().make_engine_factory(std::move(checkpoint));

@@ -19,8 +19,8 @@
 
 namespace seq2seq {
 
-// Lives from ModelInitialize to ModelFinalize; its instances are gone by then. What is not const is safe
-// from any thread.
+// Lives from ModelInitialize to ModelFinalize; its instances are gone by then. What is not const is
+// safe from any thread.
 class ModelState {
  public:
   // Reads configuration and checkpoint; an error names what is wrong with them. `backend` outlives

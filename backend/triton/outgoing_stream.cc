@@ -74,9 +74,9 @@ bool OutgoingStream::Deliver(const SendBatch& batch, const Clock& clock) noexcep
 }
 
 void OutgoingStream::Close(RequestOutcome outcome, int64_t computed_ns, const Clock& clock) {
-  writer_->Close(outcome, RequestTimes{.arrival_ns = arrival_ns_,
-                                       .computed_ns = computed_ns,
-                                       .end_ns = clock.NowNs()});
+  writer_->Close(
+      outcome,
+      RequestTimes{.arrival_ns = arrival_ns_, .computed_ns = computed_ns, .end_ns = clock.NowNs()});
 }
 
 }  // namespace seq2seq

@@ -1,4 +1,5 @@
-// One request's answer on its way out: tokens that wait, and where it stands in the sender's schedule.
+// One request's answer on its way out: tokens that wait, and where it stands in the sender's
+// schedule.
 #ifndef SEQ2SEQ_BACKEND_TRITON_OUTGOING_STREAM_H_
 #define SEQ2SEQ_BACKEND_TRITON_OUTGOING_STREAM_H_
 
@@ -21,8 +22,8 @@ class OutgoingStream;
 struct StreamSettings {
   RequestedOutputs outputs;
   int32_t max_new_tokens = 0;
-  bool stream = true;          // false: one response with everything
-  int64_t interval_ns = 0;     // least time from the end of one send to the next
+  bool stream = true;       // false: one response with everything
+  int64_t interval_ns = 0;  // least time from the end of one send to the next
   bool return_logprobs = false;
   int64_t prompt_tokens = 0;
   std::optional<uint64_t> seed;  // where sampled
@@ -65,8 +66,8 @@ struct SendBatch {
   int64_t ended_ns = 0;
 };
 
-// Tokens are written to memory reserved by Configure(), so that Append() neither allocates nor moves
-// what a sender thread reads beside it.
+// Tokens are written to memory reserved by Configure(), so that Append() neither allocates nor
+// moves what a sender thread reads beside it.
 class OutgoingStream {
  public:
   OutgoingStream(std::unique_ptr<ResponseWriter> writer, int64_t arrival_ns)
@@ -82,8 +83,8 @@ class OutgoingStream {
   bool Append(int32_t token, float logprob);
   SendBatch TakeBatch();
 
-  // Without it, by the one sender thread that has the stream. Writes `batch` to Triton; true if that
-  // was the end, planned or not. Exceptions of third-party code end the stream.
+  // Without it, by the one sender thread that has the stream. Writes `batch` to Triton; true if
+  // that was the end, planned or not. Exceptions of third-party code end the stream.
   bool Deliver(const SendBatch& batch, const Clock& clock) noexcept;
 
   // From any thread.
@@ -96,8 +97,8 @@ class OutgoingStream {
   const std::unique_ptr<ResponseWriter> writer_;
   const int64_t arrival_ns_;
   StreamSettings settings_;
-  std::unique_ptr<int32_t[]> tokens_;   // [max_new_tokens]
-  std::unique_ptr<float[]> logprobs_;   // likewise, null unless asked for
+  std::unique_ptr<int32_t[]> tokens_;  // [max_new_tokens]
+  std::unique_ptr<float[]> logprobs_;  // likewise, null unless asked for
   SendState state_;
 };
 

@@ -11,9 +11,10 @@
 
 namespace seq2seq {
 
-// The queue doesn't tell when its length changes, so Update() is called after everything that may have
-// changed it: a push, a scheduler's change of gauges, the end of a request. Reading and setting happen
-// under one lock, so that the last value set is never an old one. Safe from any thread.
+// The queue doesn't tell when its length changes, so Update() is called after everything that may
+// have changed it: a push, a scheduler's change of gauges, the end of a request. Reading and
+// setting happen under one lock, so that the last value set is never an old one. Safe from any
+// thread.
 class QueueGauge {
  public:
   QueueGauge(Metric gauge, const RequestQueue* queue) : gauge_(std::move(gauge)), queue_(queue) {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "backend/triton/str_cat.h"
+#include "backend/core/format.h"
 
 namespace seq2seq {
 namespace {
@@ -14,9 +14,10 @@ constexpr int32_t kDefaultMaxNewTokens = 256;
 Result<int32_t> Limit(const char* key, std::optional<int32_t> configured, int32_t positions) {
   if (!configured) return positions > 0 ? positions : kUnlimitedDefault;
   if (positions > 0 && *configured > positions) {
-    return InvalidArgument(StrCat("config.pbtxt: parameter '", key, "' is '", *configured,
-                                  "'; allowed is an integer from 1 to ", positions,
-                                  ", the model's positions"));
+    return InvalidArgument(
+        Format("config.pbtxt: parameter '{}' is '{}'; allowed is an integer from 1 to {}, the "
+               "model's positions",
+               key, *configured, positions));
   }
   return *configured;
 }
@@ -57,28 +58,28 @@ Result<BuiltPolicy> BuildRequestPolicy(const ModelOptions& options, const ModelS
 
   policy.default_max_new_tokens = generation.max_new_tokens;
   if (policy.default_max_new_tokens.value_or(0) > policy.max_new_tokens) {
-    built.notes.push_back(StrCat("generation_config.json: max_new_tokens is ",
-                                 *policy.default_max_new_tokens, ", clamped to the model's limit of ",
-                                 policy.max_new_tokens));
+    built.notes.push_back(
+        Format("generation_config.json: max_new_tokens is {}, clamped to the model's limit of {}",
+               *policy.default_max_new_tokens, policy.max_new_tokens));
     policy.default_max_new_tokens = policy.max_new_tokens;
   }
   policy.default_max_length = generation.max_length;
   if (!policy.default_max_new_tokens &&
       policy.default_max_length.value_or(0) > policy.max_decoder_tokens) {
-    built.notes.push_back(StrCat("generation_config.json: max_length is ",
-                                 *policy.default_max_length, ", clamped to the model's limit of ",
-                                 policy.max_decoder_tokens));
+    built.notes.push_back(
+        Format("generation_config.json: max_length is {}, clamped to the model's limit of {}",
+               *policy.default_max_length, policy.max_decoder_tokens));
     policy.default_max_length = policy.max_decoder_tokens;
   }
 
   if (options.default_max_new_tokens.value_or(0) > policy.max_new_tokens) {
-    return InvalidArgument(StrCat("config.pbtxt: parameter 'default_max_new_tokens' is '",
-                                  *options.default_max_new_tokens,
-                                  "'; allowed is an integer from 1 to ", policy.max_new_tokens,
-                                  ", the limit max_new_tokens"));
+    return InvalidArgument(
+        Format("config.pbtxt: parameter 'default_max_new_tokens' is '{}'; allowed is an integer "
+               "from 1 to {}, the limit max_new_tokens",
+               *options.default_max_new_tokens, policy.max_new_tokens));
   }
-  policy.fallback_max_new_tokens =
-      options.default_max_new_tokens.value_or(std::min(kDefaultMaxNewTokens, policy.max_new_tokens));
+  policy.fallback_max_new_tokens = options.default_max_new_tokens.value_or(
+      std::min(kDefaultMaxNewTokens, policy.max_new_tokens));
   policy.default_min_new_tokens = generation.min_new_tokens.value_or(0);
   policy.default_min_length = generation.min_length.value_or(0);
   policy.default_sampling = DefaultSampling(generation);

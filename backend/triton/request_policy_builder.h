@@ -1,4 +1,5 @@
-// A model's limits and defaults, out of what config.pbtxt, config.json and generation_config.json say.
+// A model's limits and defaults, out of what config.pbtxt, config.json and generation_config.json
+// say.
 #ifndef SEQ2SEQ_BACKEND_TRITON_REQUEST_POLICY_BUILDER_H_
 #define SEQ2SEQ_BACKEND_TRITON_REQUEST_POLICY_BUILDER_H_
 

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "backend/core/format.h"
 #include "backend/triton/error_translation.h"
 #include "backend/triton/model_config.h"
-#include "backend/triton/str_cat.h"
 
 namespace seq2seq {
 namespace {
@@ -17,7 +17,7 @@ namespace {
 // What Triton itself complains about while a request is read is the request's fault.
 Status Ask(TRITONSERVER_Error* error) {
   if (error == nullptr) return OkStatus();
-  return InvalidArgument(StrCat("the request can't be read: ", TakeError(error).message));
+  return InvalidArgument(Format("the request can't be read: {}", TakeError(error).message));
 }
 
 struct InputProperties {
@@ -32,9 +32,8 @@ Result<InputProperties> PropertiesOf(TRITONBACKEND_Input* input) {
   const char* name = nullptr;
   const int64_t* shape = nullptr;
   uint32_t dims = 0;
-  SEQ2SEQ_RETURN_IF_ERROR(Ask(TRITONBACKEND_InputProperties(input, &name, &properties.type, &shape,
-                                                            &dims, &properties.bytes,
-                                                            &properties.buffers)));
+  SEQ2SEQ_RETURN_IF_ERROR(Ask(TRITONBACKEND_InputProperties(
+      input, &name, &properties.type, &shape, &dims, &properties.bytes, &properties.buffers)));
   if (name == nullptr) return InvalidArgument("an input has no name");
   properties.name = name;
   return properties;
@@ -50,8 +49,8 @@ Status CopyBuffer(TRITONBACKEND_Input* input, uint32_t index, const InputPropert
       Ask(TRITONBACKEND_InputBuffer(input, index, &buffer, &bytes, &memory, &memory_id)));
   if (bytes == 0) return OkStatus();
   if (buffer == nullptr || bytes > properties.bytes - *filled) {
-    return InvalidArgument(StrCat("input '", properties.name, "' does not hold the ",
-                                  properties.bytes, " bytes that it announces"));
+    return InvalidArgument(Format("input '{}' does not hold the {} bytes that it announces",
+                                  properties.name, properties.bytes));
   }
   std::byte* const destination = reinterpret_cast<std::byte*>(ids->data()) + *filled;
   *filled += bytes;
@@ -65,7 +64,7 @@ Status CopyBuffer(TRITONBACKEND_Input* input, uint32_t index, const InputPropert
 Result<std::vector<int32_t>> ReadIds(TRITONBACKEND_Input* input, const InputProperties& properties,
                                      InstanceAccount& account) {
   if (properties.type != TRITONSERVER_TYPE_INT32 || properties.bytes % sizeof(int32_t) != 0) {
-    return InvalidArgument(StrCat("input '", properties.name, "' must be INT32"));
+    return InvalidArgument(Format("input '{}' must be INT32", properties.name));
   }
   std::vector<int32_t> ids(properties.bytes / sizeof(int32_t));
   uint64_t filled = 0;
@@ -73,8 +72,8 @@ Result<std::vector<int32_t>> ReadIds(TRITONBACKEND_Input* input, const InputProp
     SEQ2SEQ_RETURN_IF_ERROR(CopyBuffer(input, i, properties, account, &ids, &filled));
   }
   if (filled != properties.bytes) {
-    return InvalidArgument(StrCat("input '", properties.name, "' holds ", filled, " bytes of the ",
-                                  properties.bytes, " that it announces"));
+    return InvalidArgument(Format("input '{}' holds {} bytes of the {} that it announces",
+                                  properties.name, filled, properties.bytes));
   }
   return ids;
 }
@@ -90,9 +89,9 @@ Status ReadInputs(TRITONBACKEND_Request* request, InstanceAccount& account, RawR
     if (properties.name == kInputIds) ids = &raw->input_ids;
     if (properties.name == kDecoderInputIds) ids = &raw->decoder_input_ids;
     if (ids == nullptr || ids->has_value()) {
-      return InvalidArgument(StrCat(ids == nullptr ? "unknown" : "second", " input '",
-                                    properties.name, "'; allowed are ", kInputIds, " and ",
-                                    kDecoderInputIds, ", once each"));
+      return InvalidArgument(Format("{} input '{}'; allowed are {} and {}, once each",
+                                    ids == nullptr ? "unknown" : "second", properties.name,
+                                    kInputIds, kDecoderInputIds));
     }
     SEQ2SEQ_ASSIGN_OR_RETURN(*ids, ReadIds(input, properties, account));
   }
@@ -116,7 +115,7 @@ Result<OptionValue> ToOptionValue(const char* key, TRITONSERVER_ParameterType ty
     }
   }
   return InvalidArgument(
-      StrCat("option '", key, "' must be a string, an integer, a boolean or a double"));
+      Format("option '{}' must be a string, an integer, a boolean or a double", key));
 }
 
 Status ReadOptions(TRITONBACKEND_Request* request, RawRequest* raw) {

@@ -17,8 +17,9 @@ struct ReadRequest {
   RequestedOutputs outputs;
 };
 
-// Copies what `request` holds; nothing of Triton's is kept. `account` reaches device memory. Whatever
-// is strange about the request is kInvalidArgument, or kUnsupported for memory out of reach.
+// Copies what `request` holds; nothing of Triton's is kept. `account` reaches device memory.
+// Whatever is strange about the request is kInvalidArgument, or kUnsupported for memory out of
+// reach.
 [[nodiscard]] Result<ReadRequest> ReadTritonRequest(TRITONBACKEND_Request* request,
                                                     InstanceAccount& account, int64_t arrival_ns);
 

@@ -69,8 +69,8 @@ void ResponseSender::Run() {
     }
     const SendBatch batch = stream->TakeBatch();
     // This thread is busy from here on: somebody else has to look after the line and the intervals.
-    const bool more = schedule_.has_ready() ||
-                      schedule_.next_due_ns().value_or(kNobody) < watched_due_ns_;
+    const bool more =
+        schedule_.has_ready() || schedule_.next_due_ns().value_or(kNobody) < watched_due_ns_;
     const bool wake = more && sleepers_ > 0;
     lock.unlock();
     if (wake) wake_.notify_one();

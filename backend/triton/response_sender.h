@@ -19,9 +19,9 @@
 namespace seq2seq {
 
 // A model's senders. Sending writes to the client's socket (0.05 to 0.4 ms), so it is kept off the
-// schedulers' threads: their calls only note the token and, for a stream that rests, wake a thread. No
-// lock is held while something is sent; a reader that blocks its send holds up one thread and its own
-// stream, whose tokens merge meanwhile. Safe from any thread.
+// schedulers' threads: their calls only note the token and, for a stream that rests, wake a thread.
+// No lock is held while something is sent; a reader that blocks its send holds up one thread and
+// its own stream, whose tokens merge meanwhile. Safe from any thread.
 class ResponseSender {
  public:
   // `clock` outlives the sender. `threads` >= 1.

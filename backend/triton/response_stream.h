@@ -12,10 +12,10 @@
 namespace seq2seq {
 
 // A handle on an OutgoingStream: its calls are passed to the sender, which outlives it. Whatever
-// happens, the request gets exactly one FINAL and nothing after it, and is then given back to Triton:
-// by the sender's threads, possibly after this handle is gone. A request that can't be answered as
-// planned (a buffer is refused, a send fails) ends with an error of its own and then counts as
-// cancelled, so that its sequence leaves the batch.
+// happens, the request gets exactly one FINAL and nothing after it, and is then given back to
+// Triton: by the sender's threads, possibly after this handle is gone. A request that can't be
+// answered as planned (a buffer is refused, a send fails) ends with an error of its own and then
+// counts as cancelled, so that its sequence leaves the batch.
 class ResponseStream final : public TokenSink {
  public:
   ResponseStream(std::shared_ptr<OutgoingStream> stream, ResponseSender* sender)

@@ -3,9 +3,9 @@
 #include <cstring>
 #include <utility>
 
+#include "backend/core/format.h"
 #include "backend/triton/error_translation.h"
 #include "backend/triton/model_config.h"
-#include "backend/triton/str_cat.h"
 #include "backend/triton/triton_log.h"
 
 namespace seq2seq {
@@ -33,8 +33,8 @@ Status SetParameters(TRITONBACKEND_Response* response, const FinalNote& note) {
   SEQ2SEQ_RETURN_IF_ERROR(ToStatus(TRITONBACKEND_ResponseSetIntParameter(
       response, "completion_tokens", note.completion_tokens)));
   if (!note.seed) return OkStatus();
-  return ToStatus(TRITONBACKEND_ResponseSetIntParameter(response, "seed",
-                                                        static_cast<int64_t>(*note.seed)));
+  return ToStatus(
+      TRITONBACKEND_ResponseSetIntParameter(response, "seed", static_cast<int64_t>(*note.seed)));
 }
 
 Result<ResponseHandle> NewResponse(TRITONBACKEND_ResponseFactory* factory) {
@@ -44,7 +44,7 @@ Result<ResponseHandle> NewResponse(TRITONBACKEND_ResponseFactory* factory) {
 }
 
 void LogFailure(const char* what, const Status& status) {
-  if (!status) LogError(StrCat(what, " failed: ", status.error().message));
+  if (!status) LogError(Format("{} failed: {}", what, status.error().message));
 }
 
 }  // namespace
@@ -70,7 +70,7 @@ Status ResponseWriter::AddOutput(TRITONBACKEND_Response* response, const char* n
   SEQ2SEQ_RETURN_IF_ERROR(
       ToStatus(TRITONBACKEND_OutputBuffer(output, &buffer, bytes.size(), &memory, &memory_id)));
   if (bytes.empty()) return OkStatus();
-  if (buffer == nullptr) return Internal(StrCat("no buffer for output '", name, "'"));
+  if (buffer == nullptr) return Internal(Format("no buffer for output '{}'", name));
   if (memory == TRITONSERVER_MEMORY_GPU) {
     return account_->CopyToDevice(buffer, bytes.data(), bytes.size(), memory_id);
   }
@@ -116,14 +116,14 @@ void ResponseWriter::SendError(const Error& error) noexcept {
     made = std::unexpected(Error{});
   }
   if (made) return;
-  const ErrorHandle failed(TRITONBACKEND_ResponseFactorySendFlags(
-      factory_.get(), TRITONSERVER_RESPONSE_COMPLETE_FINAL));
+  const ErrorHandle failed(
+      TRITONBACKEND_ResponseFactorySendFlags(factory_.get(), TRITONSERVER_RESPONSE_COMPLETE_FINAL));
 }
 
 void ResponseWriter::Close(RequestOutcome outcome, const RequestTimes& times) {
   account_->Report(request_, outcome, times);
-  LogFailure("RequestRelease", ToStatus(TRITONBACKEND_RequestRelease(
-                                   request_, TRITONSERVER_REQUEST_RELEASE_ALL)));
+  LogFailure("RequestRelease",
+             ToStatus(TRITONBACKEND_RequestRelease(request_, TRITONSERVER_REQUEST_RELEASE_ALL)));
   ResponseFactoryHandle factory;
   {
     std::lock_guard lock(factory_mutex_);
@@ -136,8 +136,7 @@ bool ResponseWriter::IsCancelled() {
   std::lock_guard lock(factory_mutex_);
   bool cancelled = true;
   if (factory_ != nullptr) {
-    const ErrorHandle failed(
-        TRITONBACKEND_ResponseFactoryIsCancelled(factory_.get(), &cancelled));
+    const ErrorHandle failed(TRITONBACKEND_ResponseFactoryIsCancelled(factory_.get(), &cancelled));
     if (failed != nullptr) cancelled = false;
   }
   if (cancelled) cancelled_ = true;

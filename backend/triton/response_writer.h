@@ -31,19 +31,19 @@ struct FinalNote {
   std::optional<uint64_t> seed;  // where sampled
 };
 
-// Order of calls: any number of SendTokens(), of which the last has a FinalNote, or a SendError(); then
-// Close(). One thread at a time makes them; IsCancelled() is safe beside them from any thread.
-// A FINAL counts as sent once Triton was asked to send it, whatever Triton answers: repeating one that
-// did arrive would take the server down.
+// Order of calls: any number of SendTokens(), of which the last has a FinalNote, or a SendError();
+// then Close(). One thread at a time makes them; IsCancelled() is safe beside them from any thread.
+// A FINAL counts as sent once Triton was asked to send it, whatever Triton answers: repeating one
+// that did arrive would take the server down.
 class ResponseWriter {
  public:
-  // Opens the response factory of `request`, which stays Triton's if this fails, and also if the writer
-  // is destroyed before SendTokens(), SendError() and Close().
+  // Opens the response factory of `request`, which stays Triton's if this fails, and also if the
+  // writer is destroyed before SendTokens(), SendError() and Close().
   [[nodiscard]] static Result<std::unique_ptr<ResponseWriter>> Open(
       TRITONBACKEND_Request* request, std::shared_ptr<InstanceAccount> account);
 
-  // Sends new tokens (any number), and with `note` FINAL. `logprobs` is empty, or has a value for each
-  // of `ids`. With an error nothing has been sent, and SendError() is the way to end.
+  // Sends new tokens (any number), and with `note` FINAL. `logprobs` is empty, or has a value for
+  // each of `ids`. With an error nothing has been sent, and SendError() is the way to end.
   [[nodiscard]] Status SendTokens(std::span<const int32_t> ids, std::span<const float> logprobs,
                                   const RequestedOutputs& outputs, const FinalNote* note);
 
@@ -67,7 +67,7 @@ class ResponseWriter {
 
   TRITONBACKEND_Request* request_;
   const std::shared_ptr<InstanceAccount> account_;
-  std::mutex factory_mutex_;       // IsCancelled() against Close()
+  std::mutex factory_mutex_;  // IsCancelled() against Close()
   ResponseFactoryHandle factory_;
   std::atomic<bool> cancelled_ = false;
 };

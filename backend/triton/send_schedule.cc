@@ -3,7 +3,7 @@
 #include <limits>
 #include <utility>
 
-#include "backend/triton/str_cat.h"
+#include "backend/core/format.h"
 
 namespace seq2seq {
 namespace {
@@ -27,8 +27,8 @@ bool SendSchedule::Append(const std::shared_ptr<OutgoingStream>& stream, int32_t
   if (IsOver(*stream)) return false;
   if (!stream->Append(token, logprob)) {
     return Fail(stream,
-                Error{ErrorCode::kInternal, StrCat("more than ", stream->settings().max_new_tokens,
-                                                   " tokens came")},
+                Error{ErrorCode::kInternal,
+                      Format("more than {} tokens came", stream->settings().max_new_tokens)},
                 0);
   }
   return stream->state().place == SendPlace::kIdle && Rest(stream);

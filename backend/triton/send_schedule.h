@@ -12,12 +12,12 @@
 
 namespace seq2seq {
 
-// A stream's first token makes it ready at once. After each send it cools for its interval; what comes
-// meanwhile, or while it waits in the line, is merged into the next response, FINAL included. An error
-// does not wait for the interval. A stream that wants one response is ready only at its end. Streams
-// with nothing to send are held by their sinks alone.
-// The line is first come, first served. Append(), Finish() and Fail() don't allocate. Not thread-safe:
-// the sender calls it under its lock.
+// A stream's first token makes it ready at once. After each send it cools for its interval; what
+// comes meanwhile, or while it waits in the line, is merged into the next response, FINAL included.
+// An error does not wait for the interval. A stream that wants one response is ready only at its
+// end. Streams with nothing to send are held by their sinks alone. The line is first come, first
+// served. Append(), Finish() and Fail() don't allocate. Not thread-safe: the sender calls it under
+// its lock.
 class SendSchedule {
  public:
   // Each returns true if `stream` became ready. Calls after a stream's end are ignored.

@@ -181,8 +181,8 @@ TRITONSERVER_Error* TRITONBACKEND_ResponseFactoryNew(TRITONBACKEND_ResponseFacto
 TRITONSERVER_Error* TRITONBACKEND_ResponseFactoryDelete(TRITONBACKEND_ResponseFactory* factory);
 TRITONSERVER_Error* TRITONBACKEND_ResponseFactorySendFlags(TRITONBACKEND_ResponseFactory* factory,
                                                            uint32_t flags);
-TRITONSERVER_Error* TRITONBACKEND_ResponseFactoryIsCancelled(
-    TRITONBACKEND_ResponseFactory* factory, bool* cancelled);
+TRITONSERVER_Error* TRITONBACKEND_ResponseFactoryIsCancelled(TRITONBACKEND_ResponseFactory* factory,
+                                                             bool* cancelled);
 TRITONSERVER_Error* TRITONBACKEND_ResponseNewFromFactory(TRITONBACKEND_Response** response,
                                                          TRITONBACKEND_ResponseFactory* factory);
 TRITONSERVER_Error* TRITONBACKEND_ResponseDelete(TRITONBACKEND_Response* response);
@@ -214,8 +214,7 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInstanceReportBatchStatistics(
 
 // ---- Custom metrics ----
 
-TRITONSERVER_Parameter* TRITONSERVER_ParameterNew(const char* name,
-                                                  TRITONSERVER_ParameterType type,
+TRITONSERVER_Parameter* TRITONSERVER_ParameterNew(const char* name, TRITONSERVER_ParameterType type,
                                                   const void* value);
 void TRITONSERVER_ParameterDelete(TRITONSERVER_Parameter* parameter);
 TRITONSERVER_Error* TRITONSERVER_MetricFamilyNew(TRITONSERVER_MetricFamily** family,

@@ -35,8 +35,9 @@ using ParameterHandle = std::unique_ptr<TRITONSERVER_Parameter, internal::Parame
 using MessageHandle =
     std::unique_ptr<TRITONSERVER_Message, internal::HandleDeleter<TRITONSERVER_MessageDelete>>;
 // A family must outlive its metrics.
-using MetricFamilyHandle = std::unique_ptr<TRITONSERVER_MetricFamily,
-                                           internal::HandleDeleter<TRITONSERVER_MetricFamilyDelete>>;
+using MetricFamilyHandle =
+    std::unique_ptr<TRITONSERVER_MetricFamily,
+                    internal::HandleDeleter<TRITONSERVER_MetricFamilyDelete>>;
 using MetricHandle =
     std::unique_ptr<TRITONSERVER_Metric, internal::HandleDeleter<TRITONSERVER_MetricDelete>>;
 // Only until TRITONBACKEND_ResponseSend takes it.

@@ -7,8 +7,8 @@ namespace {
 
 void Log(TRITONSERVER_LogLevel level, const std::string& text, const std::source_location& where) {
   const std::string line = "seq2seq: " + text;
-  TRITONSERVER_Error* error = TRITONSERVER_LogMessage(
-      level, where.file_name(), static_cast<int>(where.line()), line.c_str());
+  TRITONSERVER_Error* error = TRITONSERVER_LogMessage(level, where.file_name(),
+                                                      static_cast<int>(where.line()), line.c_str());
   if (error != nullptr) TRITONSERVER_ErrorDelete(error);
 }
 

@@ -8,8 +8,7 @@
 namespace seq2seq {
 
 // Safe from any thread. For what an operator should know of, not for each request's fate.
-void LogInfo(const std::string& text,
-             std::source_location where = std::source_location::current());
+void LogInfo(const std::string& text, std::source_location where = std::source_location::current());
 void LogWarning(const std::string& text,
                 std::source_location where = std::source_location::current());
 void LogError(const std::string& text,
