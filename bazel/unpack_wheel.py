@@ -2,9 +2,10 @@
 
     unpack_wheel.py LOCK NAME DESTINATION [PREFIX ...]
 
-LOCK is a requirements file with hashes. pip does the download from whatever index this machine uses, so
-no host is named here. Of the wheel, files under one of the PREFIXes are unpacked (all, where none is
-given) and keep their names. ELF files under a bin/ folder become executable: wheels lose that bit.
+LOCK is a requirements file with hashes. pip does the download from whatever index this machine
+uses, so no host is named here. Of the wheel, files under one of the PREFIXes are unpacked (all,
+where none is given) and keep their names. ELF files under a bin/ folder become executable: wheels
+lose that bit.
 """
 
 import argparse
@@ -30,7 +31,9 @@ def locked_requirements(text: str) -> dict[str, str]:
     logical = re.sub(r"\\\n\s*", "", text)
     found = {}
     for line in logical.splitlines():
-        match = re.match(r"([A-Za-z0-9][A-Za-z0-9._-]*)==\S+(\s+--hash=sha256:[0-9a-f]{64})+\s*$", line)
+        match = re.match(
+            r"([A-Za-z0-9][A-Za-z0-9._-]*)==\S+(\s+--hash=sha256:[0-9a-f]{64})+\s*$", line
+        )
         if match:
             found[normalized(match.group(1))] = line.strip()
         elif line.strip() and not line.lstrip().startswith("#"):
@@ -43,7 +46,14 @@ def download(requirement: str, folder: pathlib.Path) -> pathlib.Path:
     lock = folder / "requirements.txt"
     lock.write_text(requirement + "\n")
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
-    command += ["--only-binary=:all:", "--retries=5", "--dest", str(folder), "--requirement", str(lock)]
+    command += [
+        "--only-binary=:all:",
+        "--retries=5",
+        "--dest",
+        str(folder),
+        "--requirement",
+        str(lock),
+    ]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     wheels = list(folder.glob("*.whl"))
     if result.returncode or len(wheels) != 1:

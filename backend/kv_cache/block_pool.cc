@@ -1,11 +1,12 @@
 #include "backend/kv_cache/block_pool.h"
 
+#include <algorithm>
 #include <cassert>
 #include <string>
 
 namespace seq2seq {
 
-BlockPool::BlockPool(int32_t total_blocks) : total_(total_blocks), owners_(total_blocks) {
+BlockPool::BlockPool(int32_t total_blocks) : total_(total_blocks), owners_(total_blocks), listed_(total_blocks) {
   free_.reserve(total_blocks);
   // Low numbers on top: a pool that is mostly free keeps using the same memory.
   for (BlockId block = total_blocks - 1; block >= 0; --block) free_.push_back(block);
@@ -36,21 +37,21 @@ void BlockPool::Release(std::span<const BlockId> blocks) {
 }
 
 Status BlockPool::CheckIntegrity() const {
-  std::vector<bool> listed(total_);
+  const auto contradiction = [](BlockId block, const std::string& what) {
+    return Internal("KV block " + std::to_string(block) + " " + what);
+  };
+  std::fill(listed_.begin(), listed_.end(), false);
   for (BlockId block : free_) {
-    const std::string name = "KV block " + std::to_string(block);
-    if (block < 0 || block >= total_) return Internal(name + " is free, but does not exist");
-    if (listed[block]) return Internal(name + " is twice in the free list");
-    listed[block] = true;
+    if (block < 0 || block >= total_) return contradiction(block, "is free, but does not exist");
+    if (listed_[block]) return contradiction(block, "is twice in the free list");
+    listed_[block] = true;
   }
   for (BlockId block = 0; block < total_; ++block) {
-    const std::string name = "KV block " + std::to_string(block);
-    if (owners_[block] < 0 || (listed[block] && owners_[block] != 0)) {
-      return Internal(name + " is free, but has " + std::to_string(owners_[block]) + " owners");
+    const bool owned = owners_[block] != 0;
+    if (owners_[block] < 0 || (listed_[block] && owned)) {
+      return contradiction(block, "is free, but has " + std::to_string(owners_[block]) + " owners");
     }
-    if (!listed[block] && owners_[block] == 0) {
-      return Internal(name + " has no owner and is not in the free list");
-    }
+    if (!listed_[block] && !owned) return contradiction(block, "is lost: no owner, not free");
   }
   return OkStatus();
 }

@@ -35,13 +35,14 @@ class BlockPool {
   void Release(std::span<const BlockId> blocks);
 
   // kInternal with the first contradiction found: a free block with an owner, a block lost or twice
-  // in the free list. Called when idle and by every test; it alone may allocate.
+  // in the free list. Called when idle and by every test.
   [[nodiscard]] Status CheckIntegrity() const;
 
  private:
   int32_t total_;
   std::vector<BlockId> free_;       // a stack
   std::vector<int32_t> owners_;     // by block
+  mutable std::vector<bool> listed_;  // CheckIntegrity()'s scratch space
 };
 
 }  // namespace seq2seq

@@ -62,7 +62,7 @@ Status StepPlanner::LaunchSteps() {
 }
 
 std::optional<EndedStep> StepPlanner::Poll() {
-  if (!engine_->PollStep(&result_) || flying_count_ == 0) return std::nullopt;
+  if (flying_count_ == 0 || !engine_->PollStep(&result_)) return std::nullopt;
   const std::vector<Sequence*>& rows = flying_[oldest_];
   for (Sequence* sequence : rows) --sequence->launches_in_flight;
   oldest_ = (oldest_ + 1) % flying_.size();

@@ -82,8 +82,10 @@ void EngineRules::OnStartEncode(std::span<const EncodeItem> batch) {
     }
     const uint64_t owner = ++last_owner_;
     for (BlockId block : item.cross_blocks) TakeBlock(block, owner, where);
-    sequences_[owner] = {.ticket = item.ticket, .source_length = length,
-                         .cross_blocks{item.cross_blocks.begin(), item.cross_blocks.end()}};
+    Sequence& sequence = sequences_[owner];
+    sequence.ticket = item.ticket;
+    sequence.source_length = length;
+    sequence.cross_blocks.assign(item.cross_blocks.begin(), item.cross_blocks.end());
   }
   encodes_.push_back(std::move(tickets));
 }

@@ -17,7 +17,7 @@ struct FakeTokenRule {
   Kind kind = Kind::kEcho;
   int32_t eos_token = 1;
   int32_t vocab_size = 1000;           // kHash only, > 2
-  std::optional<int32_t> eos_after;    // this many tokens come before EOS; absent: the source's own
+  std::optional<int32_t> eos_after = std::nullopt;  // this many tokens come before EOS; absent: the source's own
 };
 
 // The new token with index `index` (0 is the first after the decoder prefix; the prefix itself doesn't

@@ -1,7 +1,8 @@
 """Prepares this machine to build the repository; `bazelw` runs it when its inputs have changed.
 
-It leaves two things: the launcher CACHE/launchers/KEY, which execs Bazel, and ROOT/.bazelrc.local, which
-tells Bazel where the CUDA compiler and the modules are. Nothing outside CACHE and that file is touched.
+It leaves two things: the launcher CACHE/launchers/KEY, which execs Bazel, and ROOT/.bazelrc.local,
+which tells Bazel where the CUDA compiler and the modules are. Nothing outside CACHE and that file
+is touched.
 """
 
 import argparse
@@ -22,7 +23,9 @@ def parse_arguments() -> argparse.Namespace:
     """Reads the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--root", type=pathlib.Path, required=True, help="the checkout")
-    parser.add_argument("--cache", type=pathlib.Path, required=True, help="where to keep everything")
+    parser.add_argument(
+        "--cache", type=pathlib.Path, required=True, help="where to keep everything"
+    )
     parser.add_argument("--key", required=True, help="hash of the inputs, names the launcher")
     return parser.parse_args()
 
@@ -34,7 +37,10 @@ def system_launcher(bazel: str) -> str:
 
 def local_rc(key: str, lines: list[str]) -> str:
     """The text of .bazelrc.local; bazelw compares its first line with the key."""
-    header = [f"# bazelw {key}", "# Written by ./bazelw for this machine and this checkout; never committed."]
+    header = [
+        f"# bazelw {key}",
+        "# Written by ./bazelw for this machine and this checkout; never committed.",
+    ]
     return "\n".join(header + lines) + "\n"
 
 

@@ -8,7 +8,7 @@ from files import SetupError, digest, folder_aside
 from progress import Progress
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))
-import unpack_wheel  # noqa: E402  the folder above is not a package
+import unpack_wheel
 
 LOCK = "third_party/cuda.lock"
 

@@ -1,7 +1,7 @@
-"""A private Bazel: Debian's packages, unpacked into the cache and made to run on this machine's file system.
+"""A private Bazel: Debian's packages, unpacked into the cache and made to run from there.
 
-apt-get resolves and verifies the packages, with a configuration of its own: another suite, another state,
-so that the system's package database is neither read nor changed.
+apt-get resolves and verifies the packages, with a configuration of its own: another suite, another
+state, so that the system's package database is neither read nor changed.
 """
 
 import os
@@ -20,9 +20,23 @@ JAVA_VERSIONS = (21, 25)
 # libblake3-0 is a dependency that the Bazel package does not declare.
 PACKAGES = ["bazel-bootstrap", "bazel-rules-shell", "libblake3-0", "googletest", "patchelf"]
 # What the closure must not drag in: the host has it, or Bazel never runs it.
-PROVIDED = """build-essential default-jdk-headless default-jre-headless default-jre ca-certificates-java
-java-common python3 unzip libjs-jquery node-core-js node-html5shiv util-linux debconf perl
-sensible-utils""".split()
+PROVIDED = [
+    "build-essential",
+    "default-jdk-headless",
+    "default-jre-headless",
+    "default-jre",
+    "ca-certificates-java",
+    "java-common",
+    "python3",
+    "unzip",
+    "libjs-jquery",
+    "node-core-js",
+    "node-html5shiv",
+    "util-linux",
+    "debconf",
+    "perl",
+    "sensible-utils",
+]
 NOT_UNPACKED = ["./usr/share/doc", "./usr/share/man", "./usr/share/locale", "./usr/include"]
 NOT_UNPACKED += ["./usr/lib/x86_64-linux-gnu/gconv", "./usr/share/maven-repo/*.pom"]
 
@@ -46,14 +60,22 @@ def mirror() -> str:
 
 
 def apt_environment(folder: pathlib.Path) -> dict[str, str]:
-    """Writes apt's private configuration under `folder`; returns the environment that selects it."""
-    for name in ("state/lists/partial", "cache/archives/partial", "etc/apt.conf.d", "etc/preferences.d"):
+    """Writes apt's private configuration; returns the environment that selects it."""
+    for name in (
+        "state/lists/partial",
+        "cache/archives/partial",
+        "etc/apt.conf.d",
+        "etc/preferences.d",
+    ):
         (folder / name).mkdir(parents=True)
-    (folder / "etc/sources.list").write_text(f"deb [signed-by={DEBIAN_KEYRING}] {mirror()} {suite()} main\n")
+    (folder / "etc/sources.list").write_text(
+        f"deb [signed-by={DEBIAN_KEYRING}] {mirror()} {suite()} main\n"
+    )
     (folder / "state/status").write_text(
         "".join(
-            f"Package: {name}\nStatus: install ok installed\nArchitecture: all\nMulti-Arch: foreign\n"
-            f"Version: 999:999\nMaintainer: none <none@localhost>\nDescription: provided\n\n"
+            f"Package: {name}\nStatus: install ok installed\nArchitecture: all\n"
+            "Multi-Arch: foreign\nVersion: 999:999\nMaintainer: none <none@localhost>\n"
+            "Description: provided\n\n"
             for name in PROVIDED
         )
     )
@@ -81,17 +103,26 @@ def apt_environment(folder: pathlib.Path) -> dict[str, str]:
 def download(folder: pathlib.Path) -> list[pathlib.Path]:
     """Fetches the packages and what they depend on; returns the .deb files."""
     environment = apt_environment(folder)
-    run(["apt-get", "-qq", "update"], f"reading the package lists of Debian {suite()}", env=environment)
+    run(
+        ["apt-get", "-qq", "update"],
+        f"reading the package lists of Debian {suite()}",
+        env=environment,
+    )
     policy = run(["apt-cache", "policy", "bazel-bootstrap"], "apt-cache policy", env=environment)
     candidate = re.search(r"Candidate: (\S+)", policy)
     offered = candidate.group(1) if candidate else "none"
     if not re.match(rf"{re.escape(BAZEL_VERSION)}\.\d", offered):
         raise SetupError(
-            f"Debian {suite()} offers bazel-bootstrap {offered}, wanted {BAZEL_VERSION}.x: name a suite "
-            "or a frozen mirror that has it in SEQ2SEQ_SUITE or SEQ2SEQ_MIRROR, or put bazelisk on PATH"
+            f"Debian {suite()} offers bazel-bootstrap {offered}, wanted {BAZEL_VERSION}.x: name a "
+            "suite or a frozen mirror that has it in SEQ2SEQ_SUITE or SEQ2SEQ_MIRROR, or put "
+            "bazelisk on PATH"
         )
-    names = run(["apt-cache", "pkgnames", "openjdk-"], "apt-cache pkgnames", env=environment).split()
-    java = [f"openjdk-{v}-jre-headless" for v in JAVA_VERSIONS if f"openjdk-{v}-jre-headless" in names]
+    names = run(
+        ["apt-cache", "pkgnames", "openjdk-"], "apt-cache pkgnames", env=environment
+    ).split()
+    java = [
+        f"openjdk-{v}-jre-headless" for v in JAVA_VERSIONS if f"openjdk-{v}-jre-headless" in names
+    ]
     if not java:
         raise SetupError(f"Debian {suite()} has no openjdk-N-jre-headless for N in {JAVA_VERSIONS}")
     command = ["apt-get", "-qq", "install", "-y", "--download-only", *PACKAGES, java[0]]
@@ -105,10 +136,20 @@ def unpack(debs: list[pathlib.Path], root: pathlib.Path) -> None:
     for name in ("lib", "bin", "sbin", "lib64"):
         (root / "usr" / name).mkdir()
         (root / name).symlink_to(f"usr/{name}")
-    options = ["--keep-directory-symlink", "--no-same-owner", *(f"--exclude={p}" for p in NOT_UNPACKED)]
+    options = [
+        "--keep-directory-symlink",
+        "--no-same-owner",
+        *(f"--exclude={p}" for p in NOT_UNPACKED),
+    ]
     for deb in debs:
-        with subprocess.Popen(["dpkg-deb", "--fsys-tarfile", str(deb)], stdout=subprocess.PIPE) as archive:
-            run(["tar", "-C", str(root), "-xf", "-", *options], f"unpacking {deb.name}", stdin=archive.stdout)
+        with subprocess.Popen(
+            ["dpkg-deb", "--fsys-tarfile", str(deb)], stdout=subprocess.PIPE
+        ) as archive:
+            run(
+                ["tar", "-C", str(root), "-xf", "-", *options],
+                f"unpacking {deb.name}",
+                stdin=archive.stdout,
+            )
         if archive.returncode:
             raise SetupError(f"{deb.name} cannot be read: dpkg-deb ended with {archive.returncode}")
 
@@ -116,7 +157,9 @@ def unpack(debs: list[pathlib.Path], root: pathlib.Path) -> None:
 def prepare(cache: pathlib.Path, progress: Progress) -> pathlib.Path:
     """Returns the folder of the unpacked packages, ready to run."""
     here = pathlib.Path(__file__)
-    made_from = digest(here, here.with_name("relocate.py"), suite(), os.environ.get("SEQ2SEQ_MIRROR", ""))
+    made_from = digest(
+        here, here.with_name("relocate.py"), suite(), os.environ.get("SEQ2SEQ_MIRROR", "")
+    )
     target = cache / f"bazel-{made_from}"
     if target.exists():
         return target
@@ -134,7 +177,8 @@ def launcher(prefix: pathlib.Path, cache: pathlib.Path) -> str:
     """The script that execs the private Bazel."""
     key_store = relocate.key_store(ca_bundle(), cache / "key_stores")
     return f"""#!/bin/sh
-exec {prefix}/usr/bin/bazel --nosystem_rc --install_base={prefix}/usr/share/bazel --trust_install_base \\
+exec {prefix}/usr/bin/bazel --nosystem_rc \\
+  --install_base={prefix}/usr/share/bazel --trust_install_base \\
   --server_javabase={relocate.java_home(prefix)} --output_user_root={cache}/output \\
   --host_jvm_args=-Djavax.net.ssl.trustStore={key_store} "$@"
 """

@@ -1,4 +1,4 @@
-"""Files and folders that several checkouts share: locked, and written aside before they get their name."""
+"""Files and folders that several checkouts share: locked, written aside, then renamed."""
 
 import contextlib
 import fcntl
@@ -39,7 +39,7 @@ def write_aside(path: pathlib.Path, text: str, mode: int = 0o644) -> None:
 
 @contextlib.contextmanager
 def folder_aside(path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Yields an empty folder that becomes `path` when the block ends well; the caller holds the lock."""
+    """Yields an empty folder that becomes `path` when all went well; the caller has the lock."""
     aside = path.with_name(path.name + ".part")
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)

@@ -27,7 +27,11 @@ def missing_tools(private_bazel: bool) -> list[tuple[str, str]]:
         return missing
     if sys.version_info[:2] != (3, 11):
         missing.append(("python3.11 on PATH", "python3.11"))
-    for program, package in (("tar", "tar"), ("xz", "xz-utils"), ("dpkg-deb", "dpkg"), ("apt-get", "apt")):
+    for program, package in (
+        ("tar", "tar"),
+        ("dpkg-deb", "dpkg"),
+        ("apt-get", "apt"),
+    ):
         if not shutil.which(program):
             missing.append((program, package))
     if not ca_bundle().is_file():
@@ -41,7 +45,10 @@ def require_tools(private_bazel: bool) -> None:
     """Fails with one line a missing tool, each with the command that installs it."""
     missing = missing_tools(private_bazel)
     if missing:
-        lines = [f"{what} is missing; install it with: apt-get install -y {package}" for what, package in missing]
+        lines = [
+            f"{what} is missing; install it with: apt-get install -y {package}"
+            for what, package in missing
+        ]
         raise SetupError("\nbazelw: ".join(lines))
 
 
@@ -54,7 +61,13 @@ def answers(command: list[str], folder: pathlib.Path, seconds: int) -> str | Non
     """The standard output of a command that succeeds in time, else None."""
     try:
         result = subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, timeout=seconds, check=False, stdin=subprocess.DEVNULL
+            command,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+            stdin=subprocess.DEVNULL,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
@@ -71,7 +84,10 @@ def reaches_registry(bazel: str, version: str, cache: pathlib.Path) -> bool:
     if (answers([bazel, "--version"], probe, VERSION_SECONDS) or "").strip() != f"bazel {version}":
         return False
     startup = [bazel, f"--output_base={probe}/out", "--max_idle_secs=5"]
-    reached = answers([*startup, "mod", "graph", "--lockfile_mode=off"], probe, REGISTRY_SECONDS) is not None
+    reached = (
+        answers([*startup, "mod", "graph", "--lockfile_mode=off"], probe, REGISTRY_SECONDS)
+        is not None
+    )
     answers([*startup, "shutdown"], probe, VERSION_SECONDS)
     return reached
 
@@ -97,5 +113,9 @@ def find_system_bazel(root: pathlib.Path, cache: pathlib.Path, progress: Progres
         with progress.step(f"asking {found} whether it reaches the public module registry"):
             write_aside(answer, "yes\n" if reaches_registry(found, version, cache) else "no\n")
     reached = answer.read_text() == "yes\n"
-    progress.note(f"{found} {'is used' if reached else 'does not reach the registry; a private Bazel is used'}")
+    progress.note(
+        f"{found} reaches the registry and is used"
+        if reached
+        else f"{found} does not reach the registry; a private Bazel is used"
+    )
     return found if reached else None

@@ -1,7 +1,7 @@
-"""A file registry for the private Bazel: the modules that MODULE.bazel asks for, out of Debian's packages.
+"""A file registry for the private Bazel: what MODULE.bazel asks for, out of Debian's packages.
 
-Debian carries one version of each module, older than what MODULE.bazel names. Every version that the
-graph asks for is listed, and each points at the one local copy.
+Debian carries one version of each module, older than what MODULE.bazel names. Every version that
+the graph asks for is listed, and each points at the one local copy.
 """
 
 import json
@@ -20,20 +20,35 @@ BUILDOZER = '''"""No buildozer here: `bazel mod tidy` is the only thing that run
 
 def _repository_impl(ctx):
     ctx.file("BUILD", 'exports_files(["buildozer.exe"])')
-    ctx.file("buildozer.exe", "#!/bin/sh\\necho 'this Bazel has no buildozer' >&2\\nexit 1\\n", executable = True)
+    ctx.file("buildozer.exe", "#!/bin/sh\\necho 'no buildozer here' >&2; exit 1", executable = True)
 
 _repository = repository_rule(implementation = _repository_impl)
-buildozer_binary = module_extension(implementation = lambda ctx: _repository(name = "buildozer_binary"))
+def _extension_impl(ctx):
+    _repository(name = "buildozer_binary")
+
+buildozer_binary = module_extension(implementation = _extension_impl)
 '''
-BUILT_IN_DEPENDENCY = ("platforms", "0.0.7")  # of local_config_platform, which has no MODULE.bazel to read
+BUILT_IN_DEPENDENCY = (
+    "platforms",
+    "0.0.7",
+)  # of local_config_platform, which has no MODULE.bazel to read
 
 
-def prepare(root: pathlib.Path, cache: pathlib.Path, prefix: pathlib.Path, progress: Progress) -> pathlib.Path:
-    """Returns the registry's folder. Its name holds a hash: Bazel remembers what it read from a registry."""
+def prepare(
+    root: pathlib.Path, cache: pathlib.Path, prefix: pathlib.Path, progress: Progress
+) -> pathlib.Path:
+    """Returns the registry's folder.
+
+    Its name holds a hash: Bazel remembers what it read from a registry.
+    """
     here = pathlib.Path(__file__).parent
     stand_ins = root / "third_party"
     sources = [root / "MODULE.bazel", stand_ins / "rules_cuda/MODULE.bazel"]
-    inputs = [here / "module_registry.py", here / "rules_python_copy.py", stand_ins / "googletest.BUILD.bazel"]
+    inputs = [
+        here / "module_registry.py",
+        here / "rules_python_copy.py",
+        stand_ins / "googletest.BUILD.bazel",
+    ]
     inputs += sorted((stand_ins / "rules_python").glob("*.bzl"))
     target = cache / f"modules-{digest(str(prefix), *sources, *inputs)}"
     if not target.exists():
@@ -62,7 +77,9 @@ def local_modules(
     }
     modules = {name: (path, path) for name, path in found.items()}
     rules_python_copy.make(rules / "python", stand_ins / "rules_python", aside / "rules_python")
-    copy_googletest(prefix / "usr/src/googletest", stand_ins / "googletest.BUILD.bazel", aside / "googletest")
+    copy_googletest(
+        prefix / "usr/src/googletest", stand_ins / "googletest.BUILD.bazel", aside / "googletest"
+    )
     write_empty_modules(aside)
     for name in [*EMPTY_MODULES, "rules_python", "googletest"]:
         modules[name] = (aside / name, target / name)
@@ -103,22 +120,28 @@ def dependencies(module_file: str) -> list[tuple[str, str]]:
 
 
 def write_registry(
-    folder: pathlib.Path, modules: dict[str, tuple[pathlib.Path, pathlib.Path]], roots: list[pathlib.Path]
+    folder: pathlib.Path,
+    modules: dict[str, tuple[pathlib.Path, pathlib.Path]],
+    roots: list[pathlib.Path],
 ) -> None:
-    """Writes one entry for each (module, version) that can be reached from the root module files."""
+    """Writes an entry for each (module, version) that can be reached from the root files."""
     folder.mkdir()
     (folder / "bazel_registry.json").write_text("{}\n")
     pending = [BUILT_IN_DEPENDENCY]
     for path in roots:
         pending += dependencies(path.read_text())
-    done = {("rules_cuda", version) for name, version in pending if name == "rules_cuda"}  # overridden
+    done = {
+        ("rules_cuda", version) for name, version in pending if name == "rules_cuda"
+    }  # overridden
     while pending:
         entry = pending.pop()
         if entry in done:
             continue
         done.add(entry)
         if entry[0] not in modules:
-            raise SetupError(f"there is no local copy of module {entry[0]} (version {entry[1]} is asked for)")
+            raise SetupError(
+                f"there is no local copy of module {entry[0]} (version {entry[1]} is asked for)"
+            )
         pending += write_entry(folder, entry, *modules[entry[0]])
 
 
@@ -137,5 +160,7 @@ def write_entry(
     path.mkdir(parents=True)
     arguments = [f'name = "{name}"', f'version = "{version}"'] + ([level.group(0)] if level else [])
     (path / "MODULE.bazel").write_text(f"module({', '.join(arguments)})\n{body}")
-    (path / "source.json").write_text(json.dumps({"type": "local_path", "path": str(target)}) + "\n")
+    (path / "source.json").write_text(
+        json.dumps({"type": "local_path", "path": str(target)}) + "\n"
+    )
     return dependencies(body)

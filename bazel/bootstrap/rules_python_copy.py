@@ -1,7 +1,7 @@
 """Debian's rules_python (0.22.1), taught the few newer names that MODULE.bazel uses.
 
-The two .bzl files under third_party/rules_python replace the interpreter's extension; the pip extension
-gets today's attribute names by the substitutions below.
+The two .bzl files under third_party/rules_python replace the interpreter's extension; the pip
+extension gets today's attribute names by the substitutions below.
 """
 
 import pathlib
@@ -30,10 +30,13 @@ PIP_EXTENSION = [
         'python_interpreter = attr.python_interpreter or "python" + attr.python_version,',
     ),
     # Labels of the form @hub//package.
-    ("attr.incompatible_generate_aliases,", "attr.incompatible_generate_aliases or bool(attr.hub_name),"),
+    (
+        "attr.incompatible_generate_aliases,",
+        "attr.incompatible_generate_aliases or bool(attr.hub_name),",
+    ),
     (
         '"name": attr.string(mandatory = True),',
-        '"name": attr.string(),\n        "hub_name": attr.string(),\n        "python_version": attr.string(),',
+        '"name": attr.string(), "hub_name": attr.string(), "python_version": attr.string(),',
     ),
 ]
 
@@ -43,7 +46,9 @@ def substitute(path: pathlib.Path, pairs: list[tuple[str, str]]) -> None:
     text = path.read_text()
     for old, new in pairs:
         if old not in text:
-            raise SetupError(f"{path}: expected {old!r}; this rules_python is not the one that is supported")
+            raise SetupError(
+                f"{path}: expected {old!r}; this rules_python is not the one that is supported"
+            )
         text = text.replace(old, new)
     path.write_text(text)
 

@@ -1,6 +1,10 @@
 """The python extension with today's tags; the interpreter is the host's, whatever the tags ask for."""
 
+# This file takes its place inside rules_python.
+# buildifier: disable=bzl-visibility
 load("@rules_python//python/extensions/private:interpreter_hub.bzl", "hub_repo")
+
+# buildifier: disable=bzl-visibility
 load("//python/extensions/private:host_python.bzl", "host_python")
 
 def _python_impl(_ctx):

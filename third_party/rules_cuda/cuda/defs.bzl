@@ -25,7 +25,6 @@ def _program(rule, name, srcs, deps, copts, host_copts, archs, **kwargs):
         archs = archs,
         copts = copts,
         host_copts = host_copts,
-        tags = ["manual"],
         target_compatible_with = kwargs.get("target_compatible_with", []),
         visibility = ["//visibility:private"],
         deps = deps,
