@@ -90,7 +90,8 @@ class ServerProcess:
     signal handler.
     """
 
-    def __init__(self, options: ServerOptions):
+    def __init__(self, options: ServerOptions) -> None:
+        """Starts nothing yet."""
         self.options = options
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
@@ -129,20 +130,26 @@ class ServerProcess:
         self._reader.start()
 
     def wait_until_ready(self, seconds: float) -> None:
-        """Returns when every model is loaded; raises ServerError with the server's log if it dies
-        first or is not ready after so many seconds.
+        """Returns when every model is loaded.
+
+        Raises ServerError with the server's log if it dies first or is not ready after so many
+        seconds.
         """
         deadline = time.monotonic() + seconds
         url = f"http://{self.options.http_address}/v2/health/ready"
         while time.monotonic() < deadline:
-            code = self.poll()
-            if code is not None:
-                self._reader.join()
-                raise ServerError(f"the server ended with code {code}; its log:\n{self.log()}")
+            self.check_alive()
             if _answers(url):
                 return
             time.sleep(_POLL_SECONDS)
         raise ServerError(f"the server was not ready after {seconds:g} s; its log:\n{self.log()}")
+
+    def check_alive(self, grace_seconds: float = 0.0) -> None:
+        """Raises ServerError with the server's log if it has ended, or does so within the grace."""
+        code = self.wait(grace_seconds)
+        if code is not None:
+            self._reader.join()
+            raise ServerError(f"the server ended with code {code}; its log:\n{self.log()}")
 
     def poll(self) -> int | None:
         """The exit code (negative: the signal), or None while the server runs."""
@@ -181,9 +188,7 @@ class ServerProcess:
 
 
 class _Log:
-    """Keeps the last lines of a stream; reads in a thread of its own, so that the server never
-    blocks.
-    """
+    """Keeps the last lines of a stream, reading in a thread so that the server never blocks."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -219,8 +224,9 @@ def _answers(url: str) -> bool:
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """So many different TCP ports that nobody listens on now. Another process may take one before
-    its use, so starting on them may have to be tried again.
+    """So many different TCP ports that nobody listens on now.
+
+    Another process may take one before its use, so starting on them may have to be tried again.
     """
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
