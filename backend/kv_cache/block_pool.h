@@ -42,6 +42,7 @@ class BlockPool {
   int32_t total_;
   std::vector<BlockId> free_;       // a stack
   std::vector<int32_t> owners_;     // by block
+  mutable std::vector<bool> listed_;  // CheckIntegrity()'s scratch space
 };
 
 }  // namespace seq2seq
