@@ -59,7 +59,9 @@ class RoomTest : public ::testing::Test {
     server_.Unload("m");
     server_.Stop();
     EXPECT_EQ(server_.triton().ProblemsAtEnd(), std::vector<std::string>{});
-    if (room_ != nullptr) EXPECT_EQ(room_->engines().violations(), std::vector<std::string>{});
+    if (room_ != nullptr) {
+      EXPECT_EQ(room_->engines().violations(), std::vector<std::string>{});
+    }
   }
 
   FakeEngine& Engine(size_t i = 0) { return *room_->engines().engines().at(i); }
