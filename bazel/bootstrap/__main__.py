@@ -65,6 +65,8 @@ def set_up(root: pathlib.Path, cache: pathlib.Path, key: str, progress: Progress
             "common --override_module=rules_cuda=%workspace%/third_party/rules_cuda",
             f"common --repository_cache={cache}/repository",
             f"common --repo_env=SEQ2SEQ_PYTHON={python_env.prepare(cache, progress)}",
+            # The pip that rules_python brings knows only its own certificates.
+            f"common --repo_env=PIP_CERT={os.environ.get('PIP_CERT') or host.ca_bundle()}",
         ]
         launcher = debian_bazel.launcher(prefix, cache)
     write_aside(cache / "launchers" / key, launcher, mode=0o755)
