@@ -1,0 +1,7 @@
+"""The one exception that mains turn into a line on standard error and a non-zero exit code."""
+
+
+class ToolError(Exception):
+    """Something that the user can act on. The message is one line and names what was wrong and
+    where.
+    """
