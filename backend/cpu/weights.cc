@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <exception>
 #include <string>
 #include <utility>
 
@@ -126,32 +127,41 @@ Status CheckSupported(const ModelSpec& spec) {
 Result<std::shared_ptr<const Weights>> Weights::Make(const Checkpoint& checkpoint,
                                                      std::optional<DType> dtype) {
   SEQ2SEQ_RETURN_IF_ERROR(CheckSupported(checkpoint.spec()));
-  auto weights = std::make_shared<Weights>();
-  weights->spec_ = checkpoint.spec();
+  try {
+    auto weights = std::make_shared<Weights>();
+    SEQ2SEQ_RETURN_IF_ERROR(weights->Fill(checkpoint, dtype));
+    return weights;
+  } catch (const std::exception& failure) {
+    return InvalidArgument(Format("can't hold the weights in memory: {}", failure.what()));
+  }
+}
+
+Status Weights::Fill(const Checkpoint& checkpoint, std::optional<DType> dtype) {
+  spec_ = checkpoint.spec();
   Packer packer(dtype);
   const TensorView& encoder_table = checkpoint.encoder().embedding;
   const TensorView& decoder_table = checkpoint.decoder().embedding;
   const TensorView& head = checkpoint.lm_head();
-  packer.Add(&weights->head_.matrix, {head}, "the LM head");
+  packer.Add(&head_.matrix, {head}, "the LM head");
   const bool decoder_tied = decoder_table.data == head.data;
   if (!decoder_tied) {
-    packer.Add(&weights->decoder_.embedding, {decoder_table}, "the decoder's embedding");
+    packer.Add(&decoder_.embedding, {decoder_table}, "the decoder's embedding");
   }
   const bool encoder_tied = encoder_table.data == head.data;
   const bool encoder_shared = encoder_table.data == decoder_table.data;
   if (!encoder_tied && !encoder_shared) {
-    packer.Add(&weights->encoder_.embedding, {encoder_table}, "the encoder's embedding");
+    packer.Add(&encoder_.embedding, {encoder_table}, "the encoder's embedding");
   }
-  AddStack(checkpoint.encoder(), "encoder", &weights->encoder_, &packer);
-  AddStack(checkpoint.decoder(), "decoder", &weights->decoder_, &packer);
-  SEQ2SEQ_ASSIGN_OR_RETURN(weights->memory_, packer.Run());
-  if (decoder_tied) weights->decoder_.embedding = weights->head_.matrix;
+  AddStack(checkpoint.encoder(), "encoder", &encoder_, &packer);
+  AddStack(checkpoint.decoder(), "decoder", &decoder_, &packer);
+  SEQ2SEQ_ASSIGN_OR_RETURN(memory_, packer.Run());
+  if (decoder_tied) decoder_.embedding = head_.matrix;
   if (encoder_tied) {
-    weights->encoder_.embedding = weights->head_.matrix;
+    encoder_.embedding = head_.matrix;
   } else if (encoder_shared) {
-    weights->encoder_.embedding = weights->decoder_.embedding;
+    encoder_.embedding = decoder_.embedding;
   }
-  return weights;
+  return OkStatus();
 }
 
 }  // namespace seq2seq::cpu

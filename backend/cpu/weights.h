@@ -69,6 +69,8 @@ class Weights {
   const Linear& head() const { return head_; }
 
  private:
+  Status Fill(const Checkpoint& checkpoint, std::optional<DType> dtype);
+
   ModelSpec spec_;
   Stack encoder_;
   Stack decoder_;

@@ -6,7 +6,8 @@
 
 namespace seq2seq {
 
-BlockPool::BlockPool(int32_t total_blocks) : total_(total_blocks), owners_(total_blocks), listed_(total_blocks) {
+BlockPool::BlockPool(int32_t total_blocks)
+    : total_(total_blocks), owners_(total_blocks), listed_(total_blocks) {
   free_.reserve(total_blocks);
   // Low numbers on top: a pool that is mostly free keeps using the same memory.
   for (BlockId block = total_blocks - 1; block >= 0; --block) free_.push_back(block);

@@ -10,10 +10,10 @@
 
 namespace seq2seq {
 
-// Admits in order of arrival while there are slots free for all that wait in `table` and `max_ahead`
-// more, and the pool holds all blocks that the next one can ever need. The next one stays in the queue
-// until then: its bound counts everyone without blocks, and another instance may take it. `listener`
-// is what the scheduler joined the queue with.
+// Admits in order of arrival while there are slots free for all that wait in `table` and
+// `max_ahead` more, and the pool holds all blocks that the next one can ever need. The next one
+// stays in the queue until then: its bound counts everyone without blocks, and another instance may
+// take it. `listener` is what the scheduler joined the queue with.
 void AdmitFromQueue(RequestQueue& queue, Notifier* listener, int32_t max_ahead,
                     SequenceTable& table);
 

@@ -18,15 +18,15 @@ class EncodeManager {
   // Both outlive the manager.
   EncodeManager(Engine* engine, SequenceTable* table, const SchedulingPolicy& policy);
 
-  // Takes in the encodes that ended; one that failed ends its own request with kInternal. Returns the
-  // number of source tokens encoded.
+  // Takes in the encodes that ended; one that failed ends its own request with kInternal. Returns
+  // the number of source tokens encoded.
   int64_t Poll();
 
-  // Starts a batch of the oldest admitted sources if the policy wants it, and at most one between two
-  // launches: however many are waiting, running sequences share the device with one batch a step.
-  // `launches` counts the steps launched so far; `more_coming` says that the queue isn't empty.
-  // A batch that a healthy engine refuses ends its own requests with kInternal. An error means that
-  // the engine has failed.
+  // Starts a batch of the oldest admitted sources if the policy wants it, and at most one between
+  // two launches: however many are waiting, running sequences share the device with one batch a
+  // step. `launches` counts the steps launched so far; `more_coming` says that the queue isn't
+  // empty. A batch that a healthy engine refuses ends its own requests with kInternal. An error
+  // means that the engine has failed.
   [[nodiscard]] Status Start(uint64_t launches, bool more_coming);
 
   bool in_flight() const { return batches_in_flight_ > 0; }
@@ -43,7 +43,7 @@ class EncodeManager {
   std::vector<EncodeDone> done_;
   std::vector<int32_t> unreported_;  // by place of a batch in flight: its sources; 0: a free place
   int32_t batches_in_flight_ = 0;
-  uint64_t launches_at_start_ = 0;   // when the last batch started
+  uint64_t launches_at_start_ = 0;  // when the last batch started
   bool started_any_ = false;
 };
 

@@ -23,18 +23,24 @@ inline FakeEngineOptions ManualEngine() {
   return options;
 }
 
-// Blocks of 4 tokens, 64 of them, 4 slots, unless the options say otherwise. The default request takes
-// 2 cross blocks and 1 self block. When it is destroyed it stops the loop, lets the engine finish and
-// checks what must hold after every test.
+// Blocks of 4 tokens, 64 of them, 4 slots, unless the options say otherwise. The default request
+// takes 2 cross blocks and 1 self block. When it is destroyed it stops the loop, lets the engine
+// finish and checks what must hold after every test.
 class LoopHarness {
  public:
   explicit LoopHarness(FakeEngineOptions options = ManualEngine(), size_t queue_capacity = 100)
-      : options_(options), engine_(options, &notifier_), own_queue_(queue_capacity),
-        queue_(&own_queue_), loop_(Context()) {}
+      : options_(options),
+        engine_(options, &notifier_),
+        own_queue_(queue_capacity),
+        queue_(&own_queue_),
+        loop_(Context()) {}
   // A second instance on the queue of `other`, which must outlive this one.
   LoopHarness(FakeEngineOptions options, LoopHarness& other)
-      : options_(options), engine_(options, &notifier_), own_queue_(0),
-        queue_(other.queue_), loop_(Context()) {}
+      : options_(options),
+        engine_(options, &notifier_),
+        own_queue_(0),
+        queue_(other.queue_),
+        loop_(Context()) {}
 
   ~LoopHarness() {
     loop_.Stop();

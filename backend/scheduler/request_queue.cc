@@ -55,10 +55,10 @@ Error RequestQueue::TooLargeError(const Request& request) const {
   return {ErrorCode::kInvalidArgument,
           "the request can't fit the KV cache: " + std::to_string(request.source_ids.size()) +
               " source tokens, " + std::to_string(request.decoder_prefix.size()) +
-              " decoder prefix tokens and max_new_tokens " + std::to_string(request.max_new_tokens) +
-              " need " + std::to_string(needed) + " blocks of " +
-              std::to_string(largest.block_tokens) + " tokens, and an instance has " +
-              std::to_string(largest.total_blocks) +
+              " decoder prefix tokens and max_new_tokens " +
+              std::to_string(request.max_new_tokens) + " need " + std::to_string(needed) +
+              " blocks of " + std::to_string(largest.block_tokens) +
+              " tokens, and an instance has " + std::to_string(largest.total_blocks) +
               "; shorten the source, lower max_new_tokens or raise kv_cache_bytes"};
 }
 
@@ -80,9 +80,8 @@ std::unique_ptr<PendingRequest> RequestQueue::Pop(const PullOffer& offer) {
   std::lock_guard lock(mutex_);
   const auto self = std::ranges::find(listeners_, offer.listener, &Listener::notifier);
   if (self == listeners_.end()) return nullptr;
-  const auto next = std::ranges::find_if(waiting_, [&](const auto& pending) {
-    return CanEverServe(*self, pending->request);
-  });
+  const auto next = std::ranges::find_if(
+      waiting_, [&](const auto& pending) { return CanEverServe(*self, pending->request); });
   self->hungry = offer.slot_free && next == waiting_.end();
   if (next == waiting_.end()) return nullptr;
   const Request& request = (*next)->request;
@@ -125,8 +124,8 @@ void RequestQueue::RemoveListener(Notifier* notifier) {
               [this](auto& pending) { return !AnyCanEverServe(pending.request); });
   }
   for (auto& pending : stranded) {
-    pending->sink->Fail({ErrorCode::kUnavailable,
-                         "the instance that could have served the request has stopped"});
+    pending->sink->Fail(
+        {ErrorCode::kUnavailable, "the instance that could have served the request has stopped"});
   }
 }
 

@@ -20,7 +20,8 @@ struct PullOffer {
   Notifier* listener = nullptr;  // who asks: what it was added with
   int32_t free_blocks = 0;       // of its KV pool, now
   // It has a slot for the request. If not, the request is pulled ahead, to be encoded by the time
-  // that a slot comes free; one isn't pulled ahead past another listener that waits with free slots.
+  // that a slot comes free; one isn't pulled ahead past another listener that waits with free
+  // slots.
   bool slot_free = true;
 };
 
@@ -38,8 +39,9 @@ class RequestQueue {
   // could ever serve the request, returns the error and leaves `request` as it was.
   [[nodiscard]] Status Push(std::unique_ptr<PendingRequest>& request);
 
-  // The oldest request that the listener's pool can ever hold, if its free blocks are enough now; else
-  // null. Younger and smaller requests never pass one that waits for blocks, so it can't starve.
+  // The oldest request that the listener's pool can ever hold, if its free blocks are enough now;
+  // else null. Younger and smaller requests never pass one that waits for blocks, so it can't
+  // starve.
   std::unique_ptr<PendingRequest> Pop(const PullOffer& offer);
 
   // Ends what was cancelled (kCancelled) and what waited past its deadline (kUnavailable).

@@ -150,8 +150,7 @@ TEST_F(RequestQueueTest, OnlyListenersArePopped) {
 
 TEST_F(RequestQueueTest, SweepEndsTheCancelledAndTheLate) {
   Listen(&bell_, 10);
-  TestRequest& cancelled =
-      Push({.first_id = 20, .arrival_ns = 100 * kMs, .timeout_ns = 10 * kMs});
+  TestRequest& cancelled = Push({.first_id = 20, .arrival_ns = 100 * kMs, .timeout_ns = 10 * kMs});
   TestRequest& late = Push({.first_id = 30, .arrival_ns = 100 * kMs, .timeout_ns = 10 * kMs});
   TestRequest& good = Push({.first_id = 40, .arrival_ns = 100 * kMs, .timeout_ns = 30 * kMs});
   for (TestRequest* request : {&cancelled, &late}) {
@@ -230,7 +229,8 @@ TEST(RequestQueueRaceTest, EveryRequestEndsExactlyOnce) {
     threads.emplace_back([&, t] {
       while (pushers_left > 0 || queue.size() > 0) {
         bells[t].WaitFor(std::chrono::milliseconds(1));
-        if (auto pending = queue.Pop({.listener = &bells[t], .free_blocks = 10, .slot_free = t == 0})) {
+        if (auto pending =
+                queue.Pop({.listener = &bells[t], .free_blocks = 10, .slot_free = t == 0})) {
           pending->sink->Finish(FinishReason::kEos);
         }
         queue.Sweep(100);

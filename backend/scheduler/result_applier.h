@@ -9,8 +9,8 @@
 
 namespace seq2seq {
 
-// Appends the new tokens of requests that are still open and finishes those that the engine says are
-// over; tokens of requests that ended meanwhile are dropped. Log-probabilities are 0 unless the
+// Appends the new tokens of requests that are still open and finishes those that the engine says
+// are over; tokens of requests that ended meanwhile are dropped. Log-probabilities are 0 unless the
 // request asked for them. Returns the number of tokens delivered, or, applying nothing, the step's
 // error, or kInternal if the result doesn't fit the plan: both mean that the engine has failed.
 [[nodiscard]] Result<int64_t> ApplyStep(const EndedStep& step);

@@ -11,7 +11,8 @@ namespace {
 
 // Cancels and deadlines are noticed at least this often.
 constexpr std::chrono::milliseconds kTick(1);
-// While nothing is here, only a ring matters; this just bounds how long a dead engine goes unnoticed.
+// While nothing is here, only a ring matters; this just bounds how long a dead engine goes
+// unnoticed.
 constexpr std::chrono::milliseconds kIdleTick(100);
 
 }  // namespace

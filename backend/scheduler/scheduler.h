@@ -8,15 +8,15 @@
 
 namespace seq2seq {
 
-// Pulls requests from the model's queue, encodes them, keeps their sequences in the running batch and
-// passes each token to its sink, on a thread of its own. Newcomers join at every step; a sequence
-// leaves the batch in the step in which it ends. All KV memory a sequence can need is reserved when
-// it is admitted, so none fails midway. Cancellation and deadlines are looked at every step, and every
-// millisecond while no step ends.
+// Pulls requests from the model's queue, encodes them, keeps their sequences in the running batch
+// and passes each token to its sink, on a thread of its own. Newcomers join at every step; a
+// sequence leaves the batch in the step in which it ends. All KV memory a sequence can need is
+// reserved when it is admitted, so none fails midway. Cancellation and deadlines are looked at
+// every step, and every millisecond while no step ends.
 //
-// If the engine fails, what it held gets kInternal, and the scheduler leaves the queue's listeners for
-// good: another instance serves on, or, if it was the last, the queue refuses with kUnavailable.
-// Engine::Health() says why.
+// If the engine fails, what it held gets kInternal, and the scheduler leaves the queue's listeners
+// for good: another instance serves on, or, if it was the last, the queue refuses with
+// kUnavailable. Engine::Health() says why.
 class Scheduler {
  public:
   // Starts the thread and joins the queue's listeners.

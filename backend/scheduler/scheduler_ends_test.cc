@@ -16,12 +16,12 @@ namespace {
 constexpr int64_t kMs = 1'000'000;
 
 enum class Stage {
-  kQueued,          // not pulled: the blocks are taken
-  kAdmitted,        // pulled, another source is being encoded
+  kQueued,    // not pulled: the blocks are taken
+  kAdmitted,  // pulled, another source is being encoded
   kEncoding,
-  kEncoded,         // waits for a slot
-  kBound,           // its first step is running
-  kDecoding,        // has tokens, a step is running
+  kEncoded,   // waits for a slot
+  kBound,     // its first step is running
+  kDecoding,  // has tokens, a step is running
 };
 
 const char* StageName(Stage stage) {
@@ -113,15 +113,16 @@ class EndsTest : public testing::TestWithParam<Param> {
   TestRequest* subject_ = nullptr;
 };
 
-INSTANTIATE_TEST_SUITE_P(
-    Stages, EndsTest,
-    testing::Values(Param{Stage::kQueued, 1}, Param{Stage::kAdmitted, 1}, Param{Stage::kEncoding, 1},
-                    Param{Stage::kEncoded, 1}, Param{Stage::kBound, 1}, Param{Stage::kDecoding, 1},
-                    Param{Stage::kQueued, 2}, Param{Stage::kEncoded, 2}, Param{Stage::kBound, 2},
-                    Param{Stage::kDecoding, 2}),
-    [](const auto& info) {
-      return std::string(StageName(info.param.stage)) + std::to_string(info.param.steps_in_flight);
-    });
+INSTANTIATE_TEST_SUITE_P(Stages, EndsTest,
+                         testing::Values(Param{Stage::kQueued, 1}, Param{Stage::kAdmitted, 1},
+                                         Param{Stage::kEncoding, 1}, Param{Stage::kEncoded, 1},
+                                         Param{Stage::kBound, 1}, Param{Stage::kDecoding, 1},
+                                         Param{Stage::kQueued, 2}, Param{Stage::kEncoded, 2},
+                                         Param{Stage::kBound, 2}, Param{Stage::kDecoding, 2}),
+                         [](const auto& info) {
+                           return std::string(StageName(info.param.stage)) +
+                                  std::to_string(info.param.steps_in_flight);
+                         });
 
 TEST_P(EndsTest, CancelEndsItAtOnceAndDecodingWithinTwoSteps) {
   TestRequest& subject = Subject();

@@ -27,8 +27,8 @@ class SchedulerLoop {
   // and starts encodes. Never blocks; allocates only to admit a request or to report an error.
   void RunOnce();
 
-  // Leaves the queue and fails every request with kUnavailable. RunOnce() then only takes in what the
-  // engine still finishes.
+  // Leaves the queue and fails every request with kUnavailable. RunOnce() then only takes in what
+  // the engine still finishes.
   void Stop();
 
   // Nothing is with the engine.

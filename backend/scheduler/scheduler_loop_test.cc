@@ -1,5 +1,5 @@
-// Serving: who joins when, in which order, and what it holds meanwhile. Ends that come otherwise are
-// in scheduler_ends_test.cc.
+// Serving: who joins when, in which order, and what it holds meanwhile. Ends that come otherwise
+// are in scheduler_ends_test.cc.
 #include "backend/scheduler/scheduler_loop.h"
 
 #include <vector>
@@ -134,7 +134,7 @@ TEST(SchedulerLoopTest, JoinsInOrderOfArrival) {
 
 TEST(SchedulerLoopTest, TheLargeOneIsNotStarvedBySmallOnes) {
   LoopHarness harness(Engine(4, 12));
-  TestRequest& running = harness.Push({.max_new_tokens = 4});             // 3 blocks
+  TestRequest& running = harness.Push({.max_new_tokens = 4});                      // 3 blocks
   TestRequest& large = harness.Push({.source_tokens = 16, .max_new_tokens = 24});  // 4 + 6 blocks
   TestRequest& small = harness.Push({.first_id = 60, .max_new_tokens = 1});
   harness.Run();

@@ -119,8 +119,8 @@ TEST(SchedulerTest, ShutdownWaitsForTheLaunchedStep) {
 
 struct StressParam {
   uint32_t seed;
-  bool lose_one;      // an engine is lost on the way
-  bool stop_early;    // both schedulers stop while clients push
+  bool lose_one;    // an engine is lost on the way
+  bool stop_early;  // both schedulers stop while clients push
 };
 
 class SchedulerStressTest : public testing::TestWithParam<StressParam> {

@@ -11,8 +11,8 @@ namespace seq2seq {
 
 struct SchedulingPolicy {
   // Requests pulled beyond the free slots, so that a slot that comes free finds an encoded source.
-  // Small against the slots: what is pulled ahead holds KV blocks, is no longer bounded by the queue,
-  // and can't go to another instance.
+  // Small against the slots: what is pulled ahead holds KV blocks, is no longer bounded by the
+  // queue, and can't go to another instance.
   int32_t max_ahead = 1;
   // While every slot is taken and more requests are waiting, encoding is not urgent: sources gather
   // until there are so many, as one larger batch costs the device less than several small ones.

@@ -32,10 +32,10 @@ struct Sequence {
   std::vector<BlockId> blocks;  // cross blocks, then self blocks; sized at admission
   int32_t cross_count = 0;
 
-  int32_t encode_batch = -1;        // kEncoding only: the EncodeManager's place for its batch
-  SlotId slot = -1;                 // kRunning only
-  int32_t generated = 0;            // new tokens delivered
-  int32_t launches_in_flight = 0;   // launched steps with a row for it, not yet applied
+  int32_t encode_batch = -1;       // kEncoding only: the EncodeManager's place for its batch
+  SlotId slot = -1;                // kRunning only
+  int32_t generated = 0;           // new tokens delivered
+  int32_t launches_in_flight = 0;  // launched steps with a row for it, not yet applied
 
   std::span<const BlockId> cross_blocks() const {
     return std::span(blocks).first(static_cast<size_t>(cross_count));

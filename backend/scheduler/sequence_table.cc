@@ -47,8 +47,7 @@ void SequenceTable::Join(Sequence* sequence) {
 }
 
 void SequenceTable::DropJoined() {
-  std::erase_if(waiting_,
-                [](const Sequence* it) { return it->state == SequenceState::kRunning; });
+  std::erase_if(waiting_, [](const Sequence* it) { return it->state == SequenceState::kRunning; });
 }
 
 void SequenceTable::Release(Sequence* sequence) {

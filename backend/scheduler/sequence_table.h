@@ -15,8 +15,8 @@
 
 namespace seq2seq {
 
-// A sequence goes from waiting() to running(), and leaves in Settle() once its request has ended. Its
-// slot and blocks come back when no launched step names it and its source isn't being encoded.
+// A sequence goes from waiting() to running(), and leaves in Settle() once its request has ended.
+// Its slot and blocks come back when no launched step names it and its source isn't being encoded.
 // One thread. All room is made at construction; what is allocated later is in Admit() alone.
 class SequenceTable {
  public:
@@ -24,10 +24,11 @@ class SequenceTable {
   SequenceTable(const EngineInfo& info, int32_t max_ahead);
 
   bool HasRoom() const { return !spare_.empty(); }
-  // Takes a request in and reserves all KV blocks that it can ever need. HasRoom(), and the pool has
-  // the blocks.
+  // Takes a request in and reserves all KV blocks that it can ever need. HasRoom(), and the pool
+  // has the blocks.
   void Admit(std::unique_ptr<PendingRequest> pending);
-  // Gives an encoded sequence a slot; free_slots() > 0. It leaves waiting() in the next DropJoined().
+  // Gives an encoded sequence a slot; free_slots() > 0. It leaves waiting() in the next
+  // DropJoined().
   void Join(Sequence* sequence);
   void DropJoined();
   // Drops the sequences whose request has ended and takes back what the engine no longer uses.
@@ -39,8 +40,8 @@ class SequenceTable {
 
   const std::vector<Sequence*>& waiting() const { return waiting_; }  // in order of arrival
   const std::vector<Sequence*>& running() const { return running_; }  // in order of joining
-  // Slots that the engine still has bound to sequences that are gone. The next launched plan unbinds
-  // them; they count as free meanwhile, as unbinds come before binds.
+  // Slots that the engine still has bound to sequences that are gone. The next launched plan
+  // unbinds them; they count as free meanwhile, as unbinds come before binds.
   const std::vector<SlotId>& stale_slots() const { return stale_slots_; }
   void ClearStaleSlots() { stale_slots_.clear(); }
 

@@ -8,8 +8,8 @@
 
 #include <gtest/gtest.h>
 
-#include "backend/scheduler/scheduler_loop.h"
 #include "backend/scheduler/scheduler_context.h"
+#include "backend/scheduler/scheduler_loop.h"
 #include "backend/testing/fake_clock.h"
 #include "backend/testing/fake_engine.h"
 
@@ -27,12 +27,13 @@ void* CountedAllocation(size_t bytes) {
 
 }  // namespace
 
-void* operator new(size_t bytes) { return CountedAllocation(bytes); }
-void* operator new[](size_t bytes) { return CountedAllocation(bytes); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
+// Not inlined: where GCC 12 sees one half of a pair alone, it warns of a mismatch.
+[[gnu::noinline]] void* operator new(size_t bytes) { return CountedAllocation(bytes); }
+[[gnu::noinline]] void* operator new[](size_t bytes) { return CountedAllocation(bytes); }
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete[](void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
 
 namespace seq2seq {
 namespace {

@@ -7,7 +7,8 @@ namespace seq2seq {
 namespace {
 
 std::string Count(const char* name, int64_t is, int64_t allowed) {
-  return std::string(name) + " is " + std::to_string(is) + ", allowed is " + std::to_string(allowed);
+  return std::string(name) + " is " + std::to_string(is) + ", allowed is " +
+         std::to_string(allowed);
 }
 
 }  // namespace
@@ -69,8 +70,9 @@ void EngineRules::OnStartEncode(std::span<const EncodeItem> batch) {
   for (const EncodeItem& item : batch) {
     const std::string where = "encode of ticket " + std::to_string(item.ticket);
     const auto is_ours = [&](uint64_t other) { return other == item.ticket; };
-    if (std::ranges::any_of(tickets, is_ours) ||
-        std::ranges::any_of(encodes_, [&](auto& other) { return std::ranges::any_of(other, is_ours); })) {
+    if (std::ranges::any_of(tickets, is_ours) || std::ranges::any_of(encodes_, [&](auto& other) {
+          return std::ranges::any_of(other, is_ours);
+        })) {
       Violate(where + ": the ticket is in flight already");
     }
     tickets.push_back(item.ticket);
@@ -160,8 +162,9 @@ void EngineRules::CheckBind(const BindRecord& record) {
     Violate(where + ": " + Count("generated", record.generated, sequence.generated));
   }
   if (record.position + pending != sequence.prefix + sequence.generated) {
-    Violate(where + ": " + Count("position + pending_tokens", record.position + pending,
-                                 sequence.prefix + sequence.generated));
+    Violate(where + ": " +
+            Count("position + pending_tokens", record.position + pending,
+                  sequence.prefix + sequence.generated));
   }
   CheckBindBlocks(record, owner, where);
   sequence.slot = record.slot;

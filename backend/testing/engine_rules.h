@@ -19,9 +19,9 @@ namespace seq2seq {
 
 // Follows all calls of one engine, as the caller sees it, and notes each broken rule in words.
 //
-// Blocks: each belongs to the sequence (source encoded) that named it last. It may change hands only
-// while the old owner is neither being encoded nor in a launched step that has not been polled; a
-// sequence that has lost a block may never be named again. No two sequences share blocks.
+// Blocks: each belongs to the sequence (source encoded) that named it last. It may change hands
+// only while the old owner is neither being encoded nor in a launched step that has not been
+// polled; a sequence that has lost a block may never be named again. No two sequences share blocks.
 // Not thread-safe: the fake engine calls it under its lock.
 class EngineRules {
  public:
@@ -68,9 +68,9 @@ class EngineRules {
   std::optional<std::thread::id> caller_;
   std::vector<std::string> violations_;
   uint64_t last_owner_ = 0;
-  std::vector<uint64_t> block_owners_;      // by block; 0: nobody yet
-  std::vector<uint64_t> slot_owners_;       // by slot, in the order of launches; 0: free
-  std::map<uint64_t, Sequence> sequences_;  // those that own all their blocks
+  std::vector<uint64_t> block_owners_;         // by block; 0: nobody yet
+  std::vector<uint64_t> slot_owners_;          // by slot, in the order of launches; 0: free
+  std::map<uint64_t, Sequence> sequences_;     // those that own all their blocks
   std::deque<std::vector<uint64_t>> encodes_;  // tickets not polled, by StartEncode call
   std::deque<FlyingStep> steps_;
   std::optional<uint64_t> last_step_;

@@ -201,8 +201,8 @@ void FakeEngine::EndStep(Step* step) {
     return;
   }
   for (const BindCopy& bind : step->plan.bind) {
-    const auto source = bind.cross_blocks.empty() ? sources_.end()
-                                                  : sources_.find(bind.cross_blocks[0]);
+    const auto source =
+        bind.cross_blocks.empty() ? sources_.end() : sources_.find(bind.cross_blocks[0]);
     slots_[bind.slot] = {
         .source_ids = source == sources_.end() ? std::vector<int32_t>{} : source->second,
         .generated = bind.generated,
@@ -361,8 +361,8 @@ bool FakeEngine::WaitEncodesStarted(int64_t sources, std::chrono::milliseconds t
 
 bool FakeEngine::WaitStepsLaunched(int64_t steps, std::chrono::milliseconds timeout) const {
   std::unique_lock lock(mutex_);
-  return changed_.wait_for(
-      lock, timeout, [&] { return static_cast<int64_t>(launched_.size()) >= steps; });
+  return changed_.wait_for(lock, timeout,
+                           [&] { return static_cast<int64_t>(launched_.size()) >= steps; });
 }
 
 }  // namespace seq2seq

@@ -60,9 +60,9 @@ struct LaunchedStep {
   std::vector<SlotId> rows;
 };
 
-// The engine's calls obey engine.h (it allocates, though: it is a fake). Tokens are fake_tokens.h's,
-// of the source that was last encoded into a sequence's cross blocks. A slot that ended in a step
-// whose result has not been polled is masked: its later rows bring no tokens.
+// The engine's calls obey engine.h (it allocates, though: it is a fake). Tokens are
+// fake_tokens.h's, of the source that was last encoded into a sequence's cross blocks. A slot that
+// ended in a step whose result has not been polled is masked: its later rows bring no tokens.
 // Everything else, for tests, is safe from any thread.
 class FakeEngine final : public Engine {
  public:
@@ -87,12 +87,12 @@ class FakeEngine final : public Engine {
   std::vector<std::string> violations() const;
 
   // Faults. An encode's error concerns its source alone; a failed step takes the device along.
-  void FailEncode(uint64_t ticket);          // when it ends
-  void FailNthEncode(int64_t n);             // the n-th source since creation, from 0
-  void FailNthStep(int64_t n);               // the n-th Launch since creation, from 0
-  void LoseDevice();                         // at once, with all work in flight
-  void RefuseStartEncodes(int count);        // the next ones; the engine stays healthy
-  void RefuseLaunches(int count);            // likewise
+  void FailEncode(uint64_t ticket);    // when it ends
+  void FailNthEncode(int64_t n);       // the n-th source since creation, from 0
+  void FailNthStep(int64_t n);         // the n-th Launch since creation, from 0
+  void LoseDevice();                   // at once, with all work in flight
+  void RefuseStartEncodes(int count);  // the next ones; the engine stays healthy
+  void RefuseLaunches(int count);      // likewise
 
   // Manual mode. Ends up to `count` running sources, oldest first; returns how many.
   int CompleteEncodes(int count = 1 << 30);
@@ -102,10 +102,10 @@ class FakeEngine final : public Engine {
   // What has been asked of it.
   std::vector<std::vector<uint64_t>> encode_batches() const;  // tickets, by accepted StartEncode
   std::vector<LaunchedStep> launched_steps() const;
-  int64_t encodes_started() const;   // sources
+  int64_t encodes_started() const;  // sources
   int64_t steps_launched() const;
-  int encodes_in_flight() const;     // sources started and not polled
-  int steps_in_flight() const;       // launched and not polled
+  int encodes_in_flight() const;  // sources started and not polled
+  int steps_in_flight() const;    // launched and not polled
   bool WaitEncodesStarted(int64_t sources,
                           std::chrono::milliseconds timeout = std::chrono::seconds(20)) const;
   bool WaitStepsLaunched(int64_t steps,
@@ -157,9 +157,9 @@ class FakeEngine final : public Engine {
   Notifier* notifier_;
   bool stopping_ = false;
   EngineRules rules_;
-  std::optional<std::string> lost_;  // why
-  std::deque<Encode> encodes_;       // not polled
-  std::deque<Step> steps_;           // not polled
+  std::optional<std::string> lost_;                  // why
+  std::deque<Encode> encodes_;                       // not polled
+  std::deque<Step> steps_;                           // not polled
   std::map<BlockId, std::vector<int32_t>> sources_;  // encoded, by first cross block
   std::vector<Slot> slots_;
   std::vector<std::vector<uint64_t>> encode_batches_;

@@ -1,4 +1,5 @@
-// The language that the fake engine speaks: each token is a pure function of the source and its index.
+// The language that the fake engine speaks: each token is a pure function of the source and its
+// index.
 #ifndef SEQ2SEQ_BACKEND_TESTING_FAKE_TOKENS_H_
 #define SEQ2SEQ_BACKEND_TESTING_FAKE_TOKENS_H_
 
@@ -12,16 +13,19 @@ namespace seq2seq {
 struct FakeTokenRule {
   enum class Kind : uint8_t {
     kEcho,  // token i is source_ids[i % n]
-    kHash,  // token i mixes all source ids with i: 2 .. vocab_size - 1, never EOS unless eos_after says so
+    kHash,  // token i mixes all source ids with i: 2 .. vocab_size - 1, never EOS unless eos_after
+            // says so
   };
   Kind kind = Kind::kEcho;
   int32_t eos_token = 1;
-  int32_t vocab_size = 1000;           // kHash only, > 2
-  std::optional<int32_t> eos_after = std::nullopt;  // this many tokens come before EOS; absent: the source's own
+  int32_t vocab_size = 1000;  // kHash only, > 2
+  std::optional<int32_t> eos_after =
+      std::nullopt;  // this many tokens come before EOS; absent: the source's own
 };
 
-// The new token with index `index` (0 is the first after the decoder prefix; the prefix itself doesn't
-// matter). While index < min_new_tokens EOS is banned, and an echoed EOS becomes eos_token + 1.
+// The new token with index `index` (0 is the first after the decoder prefix; the prefix itself
+// doesn't matter). While index < min_new_tokens EOS is banned, and an echoed EOS becomes eos_token
+// + 1.
 int32_t FakeToken(const FakeTokenRule& rule, std::span<const int32_t> source_ids, int32_t index,
                   int32_t min_new_tokens);
 

@@ -16,7 +16,8 @@
 
 namespace seq2seq {
 
-// What one sink was told; outlives it, so that a test can look at it afterwards. Safe from any thread.
+// What one sink was told; outlives it, so that a test can look at it afterwards. Safe from any
+// thread.
 class SinkRecord {
  public:
   std::vector<int32_t> tokens() const;

@@ -14,7 +14,7 @@ namespace seq2seq {
 
 // What a test wants to say about a request; the rest follows.
 struct TestRequestSpec {
-  int32_t first_id = 10;      // source ids count up from here; above the fake engine's EOS, 1
+  int32_t first_id = 10;  // source ids count up from here; above the fake engine's EOS, 1
   int32_t source_tokens = 5;
   int32_t prefix_tokens = 1;
   int32_t max_new_tokens = 4;

@@ -1,5 +1,6 @@
 // The entry points that Triton calls. They only forward; no exception leaves them.
 #include <cstdint>
+#include <cstdio>
 #include <exception>
 #include <memory>
 #include <span>
@@ -17,6 +18,13 @@
 namespace seq2seq {
 namespace {
 
+// Memory may be what lacks: the text gets its code without any.
+TRITONSERVER_Error* Caught(const char* what) {
+  char text[256];
+  std::snprintf(text, sizeof(text), "INTERNAL: %s", what);
+  return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INTERNAL, text);
+}
+
 // Runs an entry point's body and gives Triton its error.
 template <typename Body>
 TRITONSERVER_Error* Guard(Body body) noexcept {
@@ -24,9 +32,9 @@ TRITONSERVER_Error* Guard(Body body) noexcept {
     const Status status = body();
     return status ? nullptr : ToTriton(status.error()).release();
   } catch (const std::exception& exception) {
-    return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INTERNAL, exception.what());
+    return Caught(exception.what());
   } catch (...) {
-    return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INTERNAL, "INTERNAL: unknown exception");
+    return Caught("unknown exception");
   }
 }
 

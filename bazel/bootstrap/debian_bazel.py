@@ -91,6 +91,7 @@ def apt_environment(folder: pathlib.Path) -> dict[str, str]:
         "APT::Sandbox::User": "root",
         "Acquire::Languages": "none",
         "Acquire::Retries": "3",
+        "APT::Update::Error-Mode": "any",
         # The lists of a frozen mirror may have expired; their signatures are still checked.
         "Acquire::Check-Valid-Until": "false",
         "Acquire::Check-Date": "false",

@@ -4,13 +4,6 @@
 
 namespace seq2seq {
 
-std::string TakeText(TRITONSERVER_Error* error) {
-  if (error == nullptr) return "";
-  const std::string text = TRITONSERVER_ErrorMessage(error);
-  TRITONSERVER_ErrorDelete(error);
-  return text;
-}
-
 FakeServer::~FakeServer() {
   for (TRITONBACKEND_Model* model : models_) Finalize(model);
   Stop();

@@ -54,9 +54,6 @@ class FakeServer {
   std::vector<TRITONBACKEND_Model*> models_;  // all that were ever loaded
 };
 
-// Takes the error and returns its text; empty for none.
-std::string TakeText(TRITONSERVER_Error* error);
-
 }  // namespace seq2seq
 
 #endif  // SEQ2SEQ_BACKEND_TESTING_FAKE_TRITON_FAKE_SERVER_H_

@@ -143,8 +143,9 @@ std::vector<std::string> FakeTriton::ProblemsAtEnd() const {
   std::vector<std::string> problems = problems_;
   for (const auto& handle : handles_) {
     const auto* factory = dynamic_cast<const TRITONBACKEND_ResponseFactory*>(handle.get());
-    if (factory != nullptr && !factory->request->alive && factory->sends > 0 &&
-        !factory->final_sent) {
+    if (factory == nullptr || factory->final_sent) continue;
+    const std::vector<std::string> events = factory->request->call->events();
+    if (std::find(events.begin(), events.end(), "release") != events.end()) {
       problems.push_back("a request was released without FINAL");
     }
   }
@@ -184,6 +185,13 @@ bool FakeTriton::Check(const char* call, const FakeHandle* handle) {
   if (handle != nullptr && handle->alive) return true;
   Problem(std::string(call) + (handle == nullptr ? " with a null handle" : " after the end"));
   return false;
+}
+
+std::string TakeText(TRITONSERVER_Error* error) {
+  if (error == nullptr) return "";
+  const std::string text = TRITONSERVER_ErrorMessage(error);
+  TRITONSERVER_ErrorDelete(error);
+  return text;
 }
 
 }  // namespace seq2seq

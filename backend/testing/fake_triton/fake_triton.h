@@ -86,6 +86,9 @@ class FakeTriton {
   bool fail_metric_families_ = false;
 };
 
+// Takes the error and returns its text; empty for none.
+std::string TakeText(TRITONSERVER_Error* error);
+
 }  // namespace seq2seq
 
 #endif  // SEQ2SEQ_BACKEND_TESTING_FAKE_TRITON_FAKE_TRITON_H_
