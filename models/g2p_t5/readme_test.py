@@ -1,4 +1,4 @@
-"""The curl examples of the README, as printed: each command gives the answer that stands below it."""
+"""The curl examples of the README: each command gives the answer that is printed below it."""
 
 import json
 import pathlib
@@ -21,7 +21,7 @@ __all__ = ["module_folder", "report_server_log"]
 _MODEL = "g2p_t5"
 _ADDRESS = "127.0.0.1:8000"
 # A command, indented, and the next block of what it prints.
-_EXAMPLE = re.compile(r"^    (curl .*)\n\n```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_EXAMPLE = re.compile(r"^    (curl [^\n]*)\n\n```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def _examples() -> list[tuple[str, str]]:

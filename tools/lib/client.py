@@ -94,16 +94,28 @@ class StreamClient:
         try:
             for answer in call:
                 if answer.error_message:
+                    _read_to_end(call)
                     raise _to_error(answer.error_message)
                 response = _to_response(answer.infer_response)
                 yield response
                 if response.final:
+                    _read_to_end(call)
                     return
         except grpc.RpcError as error:
             raise RequestError(error.code().name, f"{self._url}: {error.details()}") from error
         finally:
             call.cancel()
         raise RequestError("INTERNAL", f"{self._url}: the stream ended without a final response")
+
+
+def _read_to_end(call: Iterator[service_pb2.ModelStreamInferResponse]) -> None:
+    """Lets the server close the stream, which it does now that all of it is sent.
+
+    A cancel that crosses a request's last message can leave the server with a stream that never
+    ends, and the model with it when it is unloaded.
+    """
+    for _ in call:
+        pass
 
 
 def _to_message(request: StreamRequest) -> service_pb2.ModelInferRequest:

@@ -1,5 +1,6 @@
 """The streaming client against a scripted server that speaks the real protocol."""
 
+import contextlib
 import struct
 import sys
 import threading
@@ -7,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tritonclient.grpc import service_pb2
 
 from tools.lib.client import RequestError, StreamClient, StreamRequest
 from tools.lib.errors import ToolError
@@ -104,6 +106,24 @@ def test_a_server_that_is_not_there_is_an_error() -> None:
     ):
         next(client.stream(REQUEST))
     assert raised.value.code == "UNAVAILABLE"
+
+
+@pytest.mark.parametrize("last", [answer([7], final=True), error("INTERNAL: broken")])
+def test_an_answered_request_is_not_cancelled(
+    last: service_pb2.ModelStreamInferResponse,
+) -> None:
+    hold = threading.Event()
+
+    def answers(_: object) -> Iterator[Any]:
+        yield last
+        # Long enough for a cancel to come.
+        hold.wait(0.3)
+
+    with serving(answers) as (fake, url), StreamClient(url) as client:
+        with contextlib.suppress(RequestError):
+            list(client.stream(REQUEST))
+        assert fake.finished.wait(10)
+        assert not fake.cancelled.is_set()
 
 
 def test_connecting_has_a_deadline() -> None:

@@ -70,8 +70,8 @@ def _start(tritonserver: Path, backend_directory: Path, repository: Path) -> Ser
         server = ServerProcess(
             ServerOptions(tritonserver, backend_directory, repository, http, grpc, metrics)
         )
-        server.start()
         try:
+            server.start()
             server.wait_until_ready(_READY_SECONDS)
             return server
         except BaseException as error:

@@ -6,8 +6,6 @@ from pathlib import Path
 from tools.lib.errors import ToolError
 from tools.lib.paths import from_user, runfile
 
-LIBRARY = "seq2seq/libtriton_seq2seq.so"
-
 
 def tritonserver(flag: str | None) -> Path:
     """The tritonserver binary: what the user says, else the pinned one."""
@@ -16,11 +14,7 @@ def tritonserver(flag: str | None) -> Path:
 
 def backend_directory(flag: str | None) -> Path:
     """The folder with seq2seq/libtriton_seq2seq.so: what the user says, else the built one."""
-    if flag:
-        return from_user(flag)
-    files = _built("BACKEND", "--backend_directory").split()
-    (library,) = (file for file in files if file.endswith(f"/{LIBRARY}"))
-    return runfile(library.removesuffix(f"/{LIBRARY}"))
+    return from_user(flag) if flag else runfile(_built("BACKENDS", "--backend_directory"))
 
 
 def _built(name: str, flag: str) -> str:

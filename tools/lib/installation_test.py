@@ -15,14 +15,14 @@ from tools.lib.paths import runfile
 def fixture_built(monkeypatch: pytest.MonkeyPatch) -> None:
     module = types.ModuleType("tools.installed")
     module.TRITONSERVER = "server+/bin/tritonserver"
-    module.BACKEND = "main/backend/seq2seq/libblas.so main/backend/seq2seq/libtriton_seq2seq.so"
+    module.BACKENDS = "main/backend/backends"
     monkeypatch.setitem(sys.modules, "tools.installed", module)
 
 
 @pytest.mark.usefixtures("_built")
 def test_what_the_build_made() -> None:
     assert installation.tritonserver(None) == runfile("server+/bin/tritonserver")
-    assert installation.backend_directory(None) == runfile("main/backend")
+    assert installation.backend_directory(None) == runfile("main/backend/backends")
 
 
 @pytest.mark.usefixtures("_built")

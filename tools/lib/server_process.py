@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
@@ -98,7 +99,13 @@ class ServerProcess:
         self._log = _Log()
 
     def __enter__(self) -> "ServerProcess":
-        self.start()
+        """Starts the server unless it was started before."""
+        try:
+            if self._process is None:
+                self.start()
+        except BaseException:
+            self.stop()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -113,21 +120,25 @@ class ServerProcess:
         """Starts the process; raises ToolError naming the file if it cannot be run."""
         if not self.options.repository.is_dir():
             raise ToolError(f"{self.options.repository}: no such model repository")
-        try:
-            process = subprocess.Popen(
-                self.options.command(),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
-                start_new_session=True,
+        if self._process is not None:
+            raise ValueError("started before")
+        with _signals_held_back():
+            try:
+                self._process = subprocess.Popen(
+                    self.options.command(),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                    errors="replace",
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise ToolError(f"{self.options.tritonserver}: {error.strerror}") from error
+            self._reader = threading.Thread(
+                target=self._log.read, args=(self._process.stdout,), daemon=True
             )
-        except OSError as error:
-            raise ToolError(f"{self.options.tritonserver}: {error.strerror}") from error
-        self._process = process
-        self._reader = threading.Thread(target=self._log.read, args=(process.stdout,), daemon=True)
-        self._reader.start()
+            self._reader.start()
 
     def wait_until_ready(self, seconds: float) -> None:
         """Returns when every model is loaded.
@@ -172,7 +183,10 @@ class ServerProcess:
         if self._process is None:
             return None
         self.send_signal(signal.SIGTERM)
-        if self.wait(grace_seconds) is None:
+        try:
+            self.wait(grace_seconds)
+        finally:
+            # Nothing is left behind, not even by a Ctrl-C while waiting.
             self.send_signal(signal.SIGKILL)
         code = self._process.wait()
         self._reader.join()
@@ -213,6 +227,30 @@ class _Log:
     def tail(self) -> str:
         with self._lock:
             return "".join(self._lines).rstrip("\n")
+
+
+@contextlib.contextmanager
+def _signals_held_back() -> Iterator[None]:
+    """Handlers of SIGINT and SIGTERM run after the block rather than within it.
+
+    They may raise, and a process that was just made must be known by then. Only the main thread
+    runs handlers; in others there is nothing to do.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    held: list[int] = []
+    handlers = {
+        number: signal.signal(number, lambda number, _frame: held.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number in held:
+            signal.raise_signal(number)
 
 
 def _answers(url: str) -> bool:

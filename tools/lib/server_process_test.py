@@ -4,6 +4,7 @@ import io
 import os
 import signal
 import stat
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -121,6 +122,44 @@ def test_a_server_that_died_later_is_told_with_its_log(options: ServerOptions) -
         with pytest.raises(ServerError, match=r"(?s)ended with code 0.*got signal 15") as raised:
             server.check_alive(30)
         assert "fake server with" in str(raised.value)
+
+
+def test_a_started_server_is_not_started_twice(options: ServerOptions) -> None:
+    server = ServerProcess(options)
+    server.start()
+    pid = server.pid
+    with server:
+        assert server.pid == pid
+        server.wait_until_ready(30)
+        with pytest.raises(ValueError, match="started before"):
+            server.start()
+    assert not is_alive(pid)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_starting_leaves_no_server(
+    options: ServerOptions, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    started: list[int] = []
+    popen = subprocess.Popen
+
+    def interrupted(*arguments: object, **options: object) -> subprocess.Popen[str]:
+        process = popen(*arguments, **options)
+        started.append(process.pid)
+        signal.raise_signal(number)
+        return process
+
+    def leave(number: int, _frame: object) -> None:
+        raise SystemExit(number)
+
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    before = signal.signal(number, leave)
+    try:
+        with pytest.raises(SystemExit), ServerProcess(options):
+            pytest.fail("the signal came before")
+    finally:
+        signal.signal(number, before)
+    assert not is_alive(started[0])
 
 
 def test_a_stubborn_server_is_killed(

@@ -45,7 +45,8 @@ def _add(
 class FakeInferenceServer(service_pb2_grpc.GRPCInferenceServiceServicer):
     """Answers every request with what `answers` yields for it; keeps the requests.
 
-    `cancelled` is set when a client cancels a stream or goes away before its end.
+    `cancelled` is set when a client cancels a stream or goes away before its end, `finished` when a
+    stream came to its end.
     """
 
     def __init__(self, answers: Answers) -> None:
@@ -53,6 +54,7 @@ class FakeInferenceServer(service_pb2_grpc.GRPCInferenceServiceServicer):
         self._answers = answers
         self.requests: list[service_pb2.ModelInferRequest] = []
         self.cancelled = threading.Event()
+        self.finished = threading.Event()
 
     def ModelStreamInfer(  # noqa: N802, the protocol's name
         self,
@@ -60,12 +62,11 @@ class FakeInferenceServer(service_pb2_grpc.GRPCInferenceServiceServicer):
         context: grpc.ServicerContext,
     ) -> Iterator[service_pb2.ModelStreamInferResponse]:
         """The protocol's streaming call."""
-        done = threading.Event()
-        context.add_callback(lambda: done.is_set() or self.cancelled.set())
+        context.add_callback(lambda: self.finished.is_set() or self.cancelled.set())
         for request in request_iterator:
             self.requests.append(request)
             yield from self._answers(request)
-        done.set()
+        self.finished.set()
 
 
 @contextlib.contextmanager
