@@ -3,10 +3,10 @@
 load("@rules_python//python:defs.bzl", "py_test")
 
 _SERVER = "@tritonserver//:bin"
-_BACKEND = "//backend:layout"
-_TEST_BACKEND = "//backend/testing:layout"
+_BACKEND = "//backend:backends"
+_TEST_BACKEND = "//backend/testing:backends"
 
-def server_test(name, src, size = "medium", backends = ["release"], deps = [], tags = [], **kwargs):
+def server_test(name, src, size = "medium", backends = ["release"], data = [], deps = [], tags = [], **kwargs):
     """A pytest file that runs against a tritonserver of its own.
 
     The same file runs as plain pytest where there is no Bazel: see docs/testing.md.
@@ -17,6 +17,7 @@ def server_test(name, src, size = "medium", backends = ["release"], deps = [], t
       size: Bazel's test size.
       backends: which backends the file boots: "release" is what ships, "testing" the testonly library
         that can delay its steps.
+      data: further files.
       deps: further Python libraries.
       tags: further tags.
       **kwargs: passed to py_test.
@@ -31,9 +32,9 @@ def server_test(name, src, size = "medium", backends = ["release"], deps = [], t
         size = size,
         srcs = [src, "//tests/harness:pytest_main.py"],
         args = ["$(rootpath %s)" % src],
-        data = [src, "@tritonserver//:server"] + [_SERVER] + [label for _, label in chosen],
+        data = [src, "@tritonserver//:server"] + [_SERVER] + [label for _, label in chosen] + data,
         env = {"SEQ2SEQ_SERVER_DIR": "$(rootpath %s)" % _SERVER} | {
-            variable: "$(rootpaths %s)" % label
+            variable: "$(rootpath %s)" % label
             for variable, label in chosen
         },
         main = "//tests/harness:pytest_main.py",

@@ -47,8 +47,10 @@ def test_an_error_is_one_line_and_writes_nothing(
 ) -> None:
     write_checkpoint(tmp_path / "c")
     result = assemble(tmp_path, *FLAGS, *arguments)
-    assert result.returncode == 1 and result.stdout == ""
-    assert result.stderr.startswith("error: ") and result.stderr.count("\n") == 1
+    assert result.returncode == 1
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
     assert all(word in result.stderr for word in words)
     assert [path.name for path in tmp_path.iterdir()] == ["c"]
 

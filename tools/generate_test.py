@@ -7,7 +7,9 @@ import struct
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,7 +35,7 @@ def generate(url: str, *arguments: str) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
-def two_letters(_):
+def two_letters(_: object) -> Iterator[Any]:
     yield answer([5])
     yield answer([6, 1], final=True, finish_reason="eos")
 
@@ -92,13 +94,15 @@ def test_an_error_of_the_server_is_one_line() -> None:
 def test_a_mistake_is_one_line(arguments: tuple[str, ...], word: str) -> None:
     code, out, err = generate("localhost:1", "--model=m", *arguments)
     assert (code, out) == (1, "")
-    assert err.startswith("error: ") and err.count("\n") == 1 and word in err
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert word in err
 
 
 def test_ctrl_c_cancels() -> None:
     hold = threading.Event()
 
-    def answers(_):
+    def answers(_: object) -> Iterator[Any]:
         yield answer([5])
         hold.wait(60)
 

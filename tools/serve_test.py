@@ -20,7 +20,7 @@ from tools.lib.server_process import free_ports
 class Serve:
     """A running `serve` over a stand-in for the server."""
 
-    def __init__(self, folder: Path, *arguments: str, fake: str = ""):
+    def __init__(self, folder: Path, *arguments: str, fake: str = "") -> None:
         script = folder / "tritonserver"
         target = room_file("tools/testing/fake_tritonserver.py")
         script.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{target}" "$@"\n')
@@ -74,8 +74,11 @@ def port_is_open(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
+StartServe = Callable[..., Serve]
+
+
 @pytest.fixture(name="serve")
-def fixture_serve(tmp_path: Path) -> Iterator:
+def fixture_serve(tmp_path: Path) -> Iterator[StartServe]:
     started: list[Serve] = []
 
     def start(*arguments: str, fake: str = "") -> Serve:
@@ -85,11 +88,13 @@ def fixture_serve(tmp_path: Path) -> Iterator:
     yield start
     for one in started:
         if one.process.poll() is None:
-            one.process.kill()
+            # The second signal makes it kill the server, too.
+            one.process.terminate()
+            one.process.terminate()
             one.process.communicate()
 
 
-def test_banner_says_where_it_is(serve) -> None:
+def test_banner_says_where_it_is(serve: StartServe) -> None:
     running = serve()
     banner = running.banner()
     assert f"http://127.0.0.1:{running.http}\n" in banner
@@ -104,7 +109,7 @@ def test_banner_says_where_it_is(serve) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signals_are_passed_on(serve, number: int) -> None:
+def test_signals_are_passed_on(serve: StartServe, number: int) -> None:
     running = serve()
     running.banner()
     running.process.send_signal(number)
@@ -113,14 +118,14 @@ def test_signals_are_passed_on(serve, number: int) -> None:
     assert f"fake server got signal {int(number)}\n" in rest
 
 
-def test_a_signal_while_models_load(serve) -> None:
+def test_a_signal_while_models_load(serve: StartServe) -> None:
     running = serve(fake="never-ready")
     wait_until(lambda: port_is_open(running.http))
     running.process.send_signal(signal.SIGINT)
     assert running.end() == (0, "")
 
 
-def test_a_signal_while_the_server_is_being_started(serve) -> None:
+def test_a_signal_while_the_server_is_being_started(serve: StartServe) -> None:
     running = serve(fake="never-ready")
     pid = running.process.pid
     children = Path(f"/proc/{pid}/task/{pid}/children")
@@ -130,7 +135,7 @@ def test_a_signal_while_the_server_is_being_started(serve) -> None:
     assert running.end()[0] in (0, 128 + signal.SIGTERM)
 
 
-def test_a_second_signal_kills(serve) -> None:
+def test_a_second_signal_kills(serve: StartServe) -> None:
     running = serve(fake="stubborn")
     running.banner()
     running.process.send_signal(signal.SIGINT)
@@ -140,23 +145,26 @@ def test_a_second_signal_kills(serve) -> None:
     assert running.end()[0] == 128 + signal.SIGKILL
 
 
-def test_flags_after_two_dashes_go_to_the_server(serve) -> None:
+def test_flags_after_two_dashes_go_to_the_server(serve: StartServe) -> None:
     running = serve("--model_control_mode=explicit", "--", "--load-model=m", fake="die")
     code, rest = running.end()
     assert code == 1
-    assert "--model-control-mode=explicit" in rest and "--load-model=m" in rest
+    assert "--model-control-mode=explicit" in rest
+    assert "--load-model=m" in rest
 
 
-def test_a_server_that_dies_shows_its_log(serve) -> None:
+def test_a_server_that_dies_shows_its_log(serve: StartServe) -> None:
     code, rest = serve(fake="die").end()
     assert code == 1
-    assert "ended with code 3" in rest and "tensor x is missing" in rest
+    assert "ended with code 3" in rest
+    assert "tensor x is missing" in rest
     assert "Traceback" not in rest
 
 
-def test_a_server_that_does_not_get_ready_has_a_deadline(serve) -> None:
+def test_a_server_that_does_not_get_ready_has_a_deadline(serve: StartServe) -> None:
     code, rest = serve("--ready_seconds=1", fake="never-ready").end()
-    assert code == 1 and "not ready after 1 s" in rest
+    assert code == 1
+    assert "not ready after 1 s" in rest
 
 
 if __name__ == "__main__":

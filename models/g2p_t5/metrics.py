@@ -1,5 +1,4 @@
-"""Phone and word error rates of spelling-to-sound, against the nearest of several reference
-pronunciations.
+"""Phone and word error rates against the nearest of several reference pronunciations.
 
 PER = edits / reference phones, WER = words that match none of their references; both in per cent.
 """
@@ -24,9 +23,7 @@ class ErrorRates:
 
 
 def edit_distance(one: Phones, other: Phones) -> int:
-    """Least number of insertions, deletions and substitutions that turn `one` into `other`
-    (Levenshtein).
-    """
+    """Least number of insertions, deletions and substitutions between two (Levenshtein)."""
     row = list(range(len(other) + 1))
     for i, left in enumerate(one, start=1):
         diagonal, row[0] = row[0], i
@@ -42,10 +39,10 @@ def without_stress(phones: Phones) -> list[str]:
 
 
 def error_rates(hypotheses: Sequence[Phones], references: Sequence[Sequence[Phones]]) -> ErrorRates:
-    """Scores one hypothesis a word against that word's references (one or more, none of them
-    empty).
+    """Scores one hypothesis a word against that word's references.
 
-    A word's nearest reference is the one with the fewest edits a phone; among equals, the first.
+    A word has one or more references, none of them empty. Its nearest is the one with the fewest
+    edits a phone; among equals, the first.
     """
     if len(hypotheses) != len(references) or not hypotheses:
         raise ValueError(f"{len(hypotheses)} hypotheses for {len(references)} words")

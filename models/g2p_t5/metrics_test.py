@@ -48,7 +48,7 @@ def test_the_nearest_reference_counts() -> None:
 def test_refuses_lists_that_do_not_match() -> None:
     with pytest.raises(ValueError, match="1 hypotheses for 2 words"):
         error_rates([["A"]], [[["A"]], [["A"]]])
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="0 hypotheses for 0 words"):
         error_rates([], [])
 
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 @dataclasses.dataclass(frozen=True)
 class SampleWord:
-    """A held-out word: all its reference pronunciations, and the ids that transformers generates
-    for it greedily in fp32 (after the start token, EOS included).
+    """A held-out word, all its reference pronunciations, and transformers' answer.
+
+    `golden_ids` are generated greedily in float32: what follows the start token, EOS included.
     """
 
     word: str
@@ -16,8 +17,10 @@ class SampleWord:
 
 
 def read_sample(directory: Path) -> list[SampleWord]:
-    """Reads <directory>/sample.tsv (word, pronunciation; one line a pronunciation) and golden.tsv
-    (word, ids), which hold the same words in the same order."""
+    """Reads sample.tsv and golden.tsv, which hold the same words in the same order.
+
+    sample.tsv is word, pronunciation (one line a pronunciation), golden.tsv is word, ids.
+    """
     references: dict[str, list[tuple[str, ...]]] = {}
     for word, pronunciation in read_rows(directory / "sample.tsv"):
         references.setdefault(word, []).append(tuple(pronunciation.split()))

@@ -1,6 +1,4 @@
-"""Makes a model's folder in a Triton repository from a Hugging Face checkpoint: all of it, or
-nothing.
-"""
+"""Makes a model's folder in a Triton repository from a checkpoint: all of it, or nothing."""
 
 import contextlib
 import dataclasses
@@ -34,8 +32,7 @@ class AssembleRequest:
 
 
 def assemble(request: AssembleRequest) -> Path:
-    """Writes <repository>/<name>/config.pbtxt and <repository>/<name>/1/ and returns the model's
-    folder.
+    """Writes <repository>/<name>/config.pbtxt and <name>/1/; returns the model's folder.
 
     Everything is checked first, then written aside, then moved into place by a rename. On any
     error, also an interrupt, the repository is as it was before.
@@ -77,8 +74,9 @@ def _folders_for(repository: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _staging(repository: Path) -> Iterator[Path]:
-    """A folder on the repository's file system; beside it where possible, since a polling server
-    reads every folder inside.
+    """A folder on the repository's file system, to write in.
+
+    It is beside the repository where possible, since a polling server reads every folder inside.
     """
     resolved = repository.resolve()
     beside = resolved.parent

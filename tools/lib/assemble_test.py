@@ -47,7 +47,8 @@ def test_hard_links_share_the_bytes_of_symlinked_files(tmp_path: Path) -> None:
         (tmp_path / "snapshot" / blob.name).symlink_to(blob)
     assemble(AssembleRequest(tmp_path / "snapshot", tmp_path / "r", CONFIG, link=True))
     weights = tmp_path / "r" / "tiny" / "1" / "model.safetensors"
-    assert not weights.is_symlink() and weights.samefile(blobs / "model.safetensors")
+    assert not weights.is_symlink()
+    assert weights.samefile(blobs / "model.safetensors")
 
 
 def test_does_not_overwrite_unless_told(tmp_path: Path) -> None:
@@ -59,7 +60,8 @@ def test_does_not_overwrite_unless_told(tmp_path: Path) -> None:
         assemble(request)
     assert tree(tmp_path) == before
     assemble(AssembleRequest(checkpoint, tmp_path / "r", CONFIG, overwrite=True))
-    assert "r/tiny/mine" not in tree(tmp_path) and "r/tiny/config.pbtxt" in tree(tmp_path)
+    assert "r/tiny/mine" not in tree(tmp_path)
+    assert "r/tiny/config.pbtxt" in tree(tmp_path)
 
 
 def drop_weight(checkpoint: Path) -> None:
@@ -99,7 +101,8 @@ def test_a_bad_checkpoint_writes_nothing(
     before = tree(tmp_path)
     with pytest.raises(ToolError) as raised:
         assemble(AssembleRequest(checkpoint, tmp_path / "r", CONFIG))
-    assert str(checkpoint / file) in str(raised.value) and key in str(raised.value)
+    assert str(checkpoint / file) in str(raised.value)
+    assert key in str(raised.value)
     assert tree(tmp_path) == before
 
 

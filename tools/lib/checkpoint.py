@@ -31,9 +31,7 @@ _COMPARE_BYTES = 1 << 20
 
 @dataclasses.dataclass(frozen=True)
 class CheckpointFiles:
-    """A checkpoint that passed every check: its sizes and the files that make it up, by name in
-    `directory`.
-    """
+    """A checkpoint that passed every check: sizes, and the names of its files in `directory`."""
 
     directory: Path
     config: ModelConfig

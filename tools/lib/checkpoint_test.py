@@ -54,7 +54,8 @@ def test_names_a_missing_weight(tmp_path: Path, name: str) -> None:
 
 def test_names_a_surplus_weight(tmp_path: Path) -> None:
     message = failure(write_checkpoint(tmp_path / "c", shapes=SHAPES | {"adapter.weight": [2]}))
-    assert "model.safetensors" in message and "adapter.weight" in message
+    assert "model.safetensors" in message
+    assert "adapter.weight" in message
 
 
 def test_passes_over_what_transformers_ignores(tmp_path: Path) -> None:
@@ -64,7 +65,9 @@ def test_passes_over_what_transformers_ignores(tmp_path: Path) -> None:
 
 def test_names_a_wrong_shape(tmp_path: Path) -> None:
     message = failure(write_checkpoint(tmp_path / "c", shapes=SHAPES | {ENCODER_Q: [8, 4]}))
-    assert ENCODER_Q in message and "[8, 4]" in message and "[8, 8]" in message
+    assert ENCODER_Q in message
+    assert "[8, 4]" in message
+    assert "[8, 8]" in message
 
 
 @pytest.mark.parametrize("kept_fraction", [0.0, 0.1, 0.6, 0.999])
@@ -73,7 +76,8 @@ def test_names_a_truncated_file(tmp_path: Path, kept_fraction: float) -> None:
     data = path.read_bytes()
     path.write_bytes(data[: int(len(data) * kept_fraction)])
     message = failure(tmp_path / "c")
-    assert str(path) in message and "truncated" in message
+    assert str(path) in message
+    assert "truncated" in message
 
 
 def test_truncation_names_the_tensor_that_lost_bytes(tmp_path: Path) -> None:
@@ -94,13 +98,16 @@ def test_refuses_what_is_no_safetensors_file(tmp_path: Path, junk: bytes) -> Non
 def test_names_another_model_type(tmp_path: Path, model_type: object) -> None:
     message = failure(write_checkpoint(tmp_path / "c", config={"model_type": model_type}))
     assert str(tmp_path / "c" / "config.json") in message
-    assert f"model_type is {model_type!r}" in message and "t5, mt5, umt5" in message
+    assert f"model_type is {model_type!r}" in message
+    assert "t5, mt5, umt5" in message
 
 
 @pytest.mark.parametrize("value", [0, -1, 2**31, 1.5, "8", True, [8]])
 def test_names_an_impossible_size(tmp_path: Path, value: object) -> None:
     message = failure(write_checkpoint(tmp_path / "c", config={"d_ff": value}))
-    assert "config.json" in message and "d_ff" in message and repr(value) in message
+    assert "config.json" in message
+    assert "d_ff" in message
+    assert repr(value) in message
 
 
 @pytest.mark.parametrize(
@@ -108,13 +115,15 @@ def test_names_an_impossible_size(tmp_path: Path, value: object) -> None:
 )
 def test_names_a_missing_size(tmp_path: Path, key: str) -> None:
     message = failure(write_checkpoint(tmp_path / "c", config={key: None}))
-    assert "config.json" in message and f"key {key} is missing" in message
+    assert "config.json" in message
+    assert f"key {key} is missing" in message
 
 
 @pytest.mark.parametrize("projection", ["gated-", "tanh", "gated-tanh", 3])
 def test_names_an_unknown_activation(tmp_path: Path, projection: object) -> None:
     message = failure(write_checkpoint(tmp_path / "c", config={"feed_forward_proj": projection}))
-    assert "feed_forward_proj" in message and repr(projection) in message
+    assert "feed_forward_proj" in message
+    assert repr(projection) in message
 
 
 def test_gated_ffn_needs_both_weights(tmp_path: Path) -> None:
@@ -158,7 +167,8 @@ def test_copies_of_the_embedding_must_be_equal(tmp_path: Path, side: str, tied: 
     message = failure(
         write_checkpoint(tmp_path / "other", config=config, shapes=shapes, fill={name: 1})
     )
-    assert name in message and "shared.weight" in message
+    assert name in message
+    assert "shared.weight" in message
 
 
 def test_a_tied_head_must_be_the_embedding(tmp_path: Path) -> None:
@@ -166,7 +176,8 @@ def test_a_tied_head_must_be_the_embedding(tmp_path: Path) -> None:
     shapes = SHAPES | {name: [12, 8]}
     check_checkpoint(write_checkpoint(tmp_path / "same", shapes=shapes))
     message = failure(write_checkpoint(tmp_path / "other", shapes=shapes, fill={name: 1}))
-    assert name in message and "shared.weight" in message
+    assert name in message
+    assert "shared.weight" in message
 
 
 @pytest.mark.parametrize("unscaled", [{"model_type": "mt5"}, {"scale_decoder_outputs": False}])
@@ -200,7 +211,8 @@ def test_the_embedding_may_have_any_of_its_names(tmp_path: Path) -> None:
 )
 def test_names_other_keys_that_cannot_be(tmp_path: Path, key: str, value: object) -> None:
     message = failure(write_checkpoint(tmp_path / "c", config={key: value}))
-    assert str(tmp_path / "c" / "config.json") in message and key in message
+    assert str(tmp_path / "c" / "config.json") in message
+    assert key in message
 
 
 def test_keys_that_transformers_derives_win(tmp_path: Path) -> None:
@@ -213,7 +225,8 @@ def test_names_surplus_bytes(tmp_path: Path) -> None:
     with weights.open("ab") as file:
         file.write(b"more")
     message = failure(tmp_path / "c")
-    assert str(weights) in message and "4 bytes" in message
+    assert str(weights) in message
+    assert "4 bytes" in message
 
 
 @pytest.mark.parametrize(
@@ -243,7 +256,8 @@ def test_names_surplus_bytes(tmp_path: Path) -> None:
 )
 def test_names_an_unsupported_generation_key(tmp_path: Path, key: str, value: object) -> None:
     message = failure(write_checkpoint(tmp_path / "c", generation={key: value}))
-    assert str(tmp_path / "c" / "generation_config.json") in message and key in message
+    assert str(tmp_path / "c" / "generation_config.json") in message
+    assert key in message
 
 
 def test_accepts_generation_keys_that_change_nothing(tmp_path: Path) -> None:
@@ -267,7 +281,8 @@ def test_token_ids_may_come_from_config(tmp_path: Path) -> None:
     (directory / "generation_config.json").unlink()
     assert "generation_config.json" not in check_checkpoint(directory).names
     message = failure(write_checkpoint(tmp_path / "d", config={"eos_token_id": 12}))
-    assert str(tmp_path / "d" / "config.json") in message and "eos_token_id" in message
+    assert str(tmp_path / "d" / "config.json") in message
+    assert "eos_token_id" in message
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "\xff", "null"])
@@ -316,12 +331,14 @@ class TestShards:
     def test_names_a_tensor_that_its_shard_lacks(self, tmp_path: Path) -> None:
         directory, weight_map = self.write(tmp_path)
         message = failure(self.index(directory, weight_map | {"more.weight": "one.safetensors"}))
-        assert "one.safetensors" in message and "more.weight" in message
+        assert "one.safetensors" in message
+        assert "more.weight" in message
 
     def test_stays_inside_the_checkpoint(self, tmp_path: Path) -> None:
         directory, weight_map = self.write(tmp_path)
         message = failure(self.index(directory, weight_map | {"shared.weight": "../one"}))
-        assert "index.json" in message and "../one" in message
+        assert "index.json" in message
+        assert "../one" in message
 
 
 if __name__ == "__main__":

@@ -21,7 +21,8 @@ _CODED_ERROR = re.compile(r"(?P<code>[A-Z_]+): (?P<message>.*)", re.DOTALL)
 class RequestError(ToolError):
     """The server's answer was an error. `code` is INVALID_ARG, UNAVAILABLE, ... or UNKNOWN."""
 
-    def __init__(self, code: str, message: str):
+    def __init__(self, code: str, message: str) -> None:
+        """The text is both, as the server sends them."""
         super().__init__(f"{code}: {message}")
         self.code = code
         self.message = message
@@ -29,8 +30,9 @@ class RequestError(ToolError):
 
 @dataclasses.dataclass(frozen=True)
 class StreamRequest:
-    """One request. `parameters` are the backend's options; `timeout` (microseconds) may be among
-    them.
+    """One request.
+
+    `parameters` are the backend's options; Triton's own `timeout` (microseconds) may be among them.
     """
 
     model: str
@@ -53,7 +55,7 @@ class StreamResponse:
 class StreamClient:
     """A connection to one server. A context manager; safe to use from several threads."""
 
-    def __init__(self, url: str):
+    def __init__(self, url: str) -> None:
         """`url` is host:port of the gRPC endpoint. Nothing is sent yet."""
         if not re.fullmatch(r"\S+:\d+", url) or "//" in url:
             raise ToolError(f"url {url!r}: expected host:port of the server's gRPC endpoint")
@@ -72,6 +74,16 @@ class StreamClient:
         """Closes the connection; requests that still run are cancelled."""
         self._channel.close()
 
+    def connect(self, seconds: float) -> None:
+        """Waits until the server answers; RequestError if it does not within so many seconds.
+
+        Needed only by those who measure: `stream` connects by itself.
+        """
+        try:
+            grpc.channel_ready_future(self._channel).result(seconds)
+        except grpc.FutureTimeoutError as error:
+            raise RequestError("UNAVAILABLE", f"{self._url}: no connection") from error
+
     def stream(self, request: StreamRequest) -> Iterator[StreamResponse]:
         """Sends the request and yields its responses up to the final one, which may be empty.
 
@@ -82,16 +94,28 @@ class StreamClient:
         try:
             for answer in call:
                 if answer.error_message:
+                    _read_to_end(call)
                     raise _to_error(answer.error_message)
                 response = _to_response(answer.infer_response)
                 yield response
                 if response.final:
+                    _read_to_end(call)
                     return
         except grpc.RpcError as error:
             raise RequestError(error.code().name, f"{self._url}: {error.details()}") from error
         finally:
             call.cancel()
         raise RequestError("INTERNAL", f"{self._url}: the stream ended without a final response")
+
+
+def _read_to_end(call: Iterator[service_pb2.ModelStreamInferResponse]) -> None:
+    """Lets the server close the stream, which it does now that all of it is sent.
+
+    A cancel that crosses a request's last message can leave the server with a stream that never
+    ends, and the model with it when it is unloaded.
+    """
+    for _ in call:
+        pass
 
 
 def _to_message(request: StreamRequest) -> service_pb2.ModelInferRequest:

@@ -1,10 +1,14 @@
 """The streaming client against a scripted server that speaks the real protocol."""
 
+import contextlib
 import struct
 import sys
 import threading
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from tritonclient.grpc import service_pb2
 
 from tools.lib.client import RequestError, StreamClient, StreamRequest
 from tools.lib.errors import ToolError
@@ -41,9 +45,9 @@ def test_sends_ids_and_typed_parameters() -> None:
         decoder_input_ids=[0, 9],
         version="2",
     )
-    with serving(lambda _: iter([answer([1], final=True)])) as (fake, url):
-        with StreamClient(url) as client:
-            list(client.stream(request))
+    script = [answer([1], final=True)]
+    with serving(lambda _: iter(script)) as (fake, url), StreamClient(url) as client:
+        list(client.stream(request))
     (sent,) = fake.requests
     assert (sent.model_name, sent.model_version) == ("m", "2")
     tensors = {
@@ -86,24 +90,58 @@ def test_an_error_becomes_an_exception_with_its_code(text: str, code: str, messa
 
 
 def test_a_stream_without_a_final_response_is_an_error() -> None:
-    with serving(lambda _: iter([answer([7])])) as (_, url), StreamClient(url) as client:
+    script = [answer([7])]
+    with serving(lambda _: iter(script)) as (_, url), StreamClient(url) as client:
+        stream = client.stream(REQUEST)
+        assert next(stream).output_ids == [7]
         with pytest.raises(RequestError, match="without a final response"):
-            list(client.stream(REQUEST))
+            next(stream)
 
 
 def test_a_server_that_is_not_there_is_an_error() -> None:
     (port,) = free_ports(1)
-    with StreamClient(f"127.0.0.1:{port}") as client:
-        with pytest.raises(RequestError, match=str(port)) as raised:
-            list(client.stream(REQUEST))
+    with (
+        StreamClient(f"127.0.0.1:{port}") as client,
+        pytest.raises(RequestError, match=str(port)) as raised,
+    ):
+        next(client.stream(REQUEST))
     assert raised.value.code == "UNAVAILABLE"
+
+
+@pytest.mark.parametrize("last", [answer([7], final=True), error("INTERNAL: broken")])
+def test_an_answered_request_is_not_cancelled(
+    last: service_pb2.ModelStreamInferResponse,
+) -> None:
+    hold = threading.Event()
+
+    def answers(_: object) -> Iterator[Any]:
+        yield last
+        # Long enough for a cancel to come.
+        hold.wait(0.3)
+
+    with serving(answers) as (fake, url), StreamClient(url) as client:
+        with contextlib.suppress(RequestError):
+            list(client.stream(REQUEST))
+        assert fake.finished.wait(10)
+        assert not fake.cancelled.is_set()
+
+
+def test_connecting_has_a_deadline() -> None:
+    (port,) = free_ports(1)
+    with (
+        StreamClient(f"127.0.0.1:{port}") as client,
+        pytest.raises(RequestError, match=f"{port}: no connection"),
+    ):
+        client.connect(0.2)
+    with serving(lambda _: iter([])) as (_, url), StreamClient(url) as client:
+        client.connect(30)
 
 
 @pytest.mark.parametrize("how", ["close", "interrupt"])
 def test_leaving_early_cancels_the_request(how: str) -> None:
     hold = threading.Event()
 
-    def answers(_):
+    def answers(_: object) -> Iterator[Any]:
         yield answer([7])
         hold.wait(30)
 

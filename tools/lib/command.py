@@ -35,7 +35,7 @@ def _guarded(main: Callable[[Sequence[str]], int | None], argv: Sequence[str]) -
         return 128 + signal.SIGPIPE
 
 
-def _leave(number: int, frame: FrameType | None) -> None:
+def _leave(number: int, _frame: FrameType | None) -> None:
     sys.exit(128 + number)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TextIO
 
 from tools.lib.assemble import AssembleRequest, assemble
-from tools.lib.client import StreamClient, StreamRequest, StreamResponse
+from tools.lib.client import RequestError, StreamClient, StreamRequest, StreamResponse
 from tools.lib.config_writer import ModelConfigText
 from tools.lib.errors import ToolError
 from tools.lib.generating import print_text
@@ -24,6 +24,8 @@ MODEL = "g2p_t5"
 
 _READY_SECONDS = 120.0
 _PORT_ATTEMPTS = 3
+# A crashing server closes its connections a little before it is gone.
+_DYING_SECONDS = 2.0
 
 
 def run_demo(
@@ -33,8 +35,10 @@ def run_demo(
     backend_directory: Path,
     out: TextIO = sys.stdout,
 ) -> None:
-    """Assembles `checkpoint` in a temporary repository, serves it on free loopback ports, streams
-    the answer to `text` to `out`, and stops the server. Raises ToolError if any of it fails.
+    """Assembles `checkpoint`, serves it, streams the answer to `text` to `out`, stops the server.
+
+    The repository is temporary, the ports are free loopback ones. Raises ToolError if any of it
+    fails.
     """
     codec = TextCodec(checkpoint)
     ids = codec.encode(text)
@@ -45,22 +49,29 @@ def run_demo(
             print(f"model {MODEL} on {server.options.grpc_address}: {text!r}", file=out, flush=True)
             request = StreamRequest(MODEL, ids, {"response_interval_ms": 0})
             with StreamClient(server.options.grpc_address) as client:
+                client.connect(_READY_SECONDS)
                 stopwatch = _Stopwatch()
-                print_text(stopwatch.watch(client.stream(request)), codec, out)
+                try:
+                    print_text(stopwatch.watch(client.stream(request)), codec, out)
+                except RequestError:
+                    # A server that died says why, its connection does not.
+                    server.check_alive(_DYING_SECONDS)
+                    raise
             print(stopwatch.summary(), file=out, flush=True)
 
 
 def _start(tritonserver: Path, backend_directory: Path, repository: Path) -> ServerProcess:
-    """A server that is ready. Ports that were free may be taken by the time the server binds them,
-    so it is tried again, with others, when that happened.
+    """A server that is ready.
+
+    Ports that were free may be taken by the time the server binds them; then others are tried.
     """
     for attempt in range(1, _PORT_ATTEMPTS + 1):
         http, grpc, metrics = free_ports(3)
         server = ServerProcess(
             ServerOptions(tritonserver, backend_directory, repository, http, grpc, metrics)
         )
-        server.start()
         try:
+            server.start()
             server.wait_until_ready(_READY_SECONDS)
             return server
         except BaseException as error:

@@ -2,6 +2,4 @@
 
 
 class ToolError(Exception):
-    """Something that the user can act on. The message is one line and names what was wrong and
-    where.
-    """
+    """Something that the user can act on; the message names what was wrong and where."""

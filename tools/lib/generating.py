@@ -12,8 +12,9 @@ from tools.lib.text import IncrementalDecoder, TextCodec
 def print_text(
     responses: Iterable[StreamResponse], codec: TextCodec | None, out: TextIO = sys.stdout
 ) -> None:
-    """Writes the text (without a codec: the ids) as it comes, and a newline at the end. If an error
-    ends the stream, the newline is written first.
+    """Writes the text (without a codec: the ids) as it comes, and a newline at the end.
+
+    If an error ends the stream, the newline is written first.
     """
     decoder = IncrementalDecoder(codec) if codec else None
     wrote = False
@@ -39,8 +40,10 @@ def print_text(
 def print_json(
     responses: Iterable[StreamResponse], codec: TextCodec | None, out: TextIO = sys.stdout
 ) -> None:
-    """Writes one JSON object a response: output_ids, text (null without a codec), parameters,
-    final; and logprobs, where there are any.
+    """Writes one JSON object a response.
+
+    It has output_ids, text (null without a codec), parameters, final; and logprobs, where there are
+    any.
     """
     decoder = IncrementalDecoder(codec) if codec else None
     for response in responses:

@@ -3,6 +3,7 @@
 import io
 import json
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -48,7 +49,7 @@ def test_ids_are_printed_without_a_tokenizer() -> None:
 
 
 def test_an_error_midway_starts_a_line_of_its_own(codec: TextCodec) -> None:
-    def responses():
+    def responses() -> Iterator[StreamResponse]:
         yield RESPONSES[0]
         raise RequestError("INTERNAL", "gone")
 

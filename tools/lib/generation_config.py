@@ -115,8 +115,9 @@ _TOKEN_KEYS = ("decoder_start_token_id", "pad_token_id", "eos_token_id")
 
 
 def check_generation_config(directory: Path, config: ModelConfig) -> None:
-    """Checks <directory>/generation_config.json, if there is one, and the token ids in config.json,
-    which stand in for it. Raises ToolError naming file, key and value.
+    """Checks <directory>/generation_config.json, if there is one, and config.json's token ids.
+
+    The latter stand in for the former. Raises ToolError naming file, key and value.
     """
     config_path = directory / "config.json"
     _check_tokens(config_path, read_object(config_path), config.vocab_size)

@@ -8,9 +8,7 @@ from tools.lib.errors import ToolError
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Returns the JSON object in `path`; raises ToolError naming the file and what is wrong with
-    it.
-    """
+    """Returns the JSON object in `path`; raises ToolError naming the file and what is wrong."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:

@@ -83,7 +83,7 @@ def read_model_config(directory: Path) -> ModelConfig:
 class _Keys:
     """The keys of one config.json; null is as good as absent."""
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path) -> None:
         self.path = path
         self.values = read_object(path)
 
@@ -103,7 +103,7 @@ class _Keys:
         return value
 
     def boolean(self, key: str, default: bool) -> bool:
-        """true or false."""
+        """A JSON boolean."""
         value = self.values.get(key)
         if value is not None and not isinstance(value, bool):
             raise self.bad(key, "true or false is expected")
@@ -127,8 +127,10 @@ class _Keys:
         return buckets
 
     def gated(self, default: str) -> bool:
-        """Whether the feed-forward layers have a gate. dense_act_fn and is_gated_act, which
-        transformers derives and saves, win over feed_forward_proj, as they do there.
+        """Whether the feed-forward layers have a gate.
+
+        dense_act_fn and is_gated_act, which transformers derives and saves, win over
+        feed_forward_proj, as they do there.
         """
         projection = self.values.get("feed_forward_proj")
         text = default if projection is None else projection

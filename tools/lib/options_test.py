@@ -1,22 +1,37 @@
 """Options of config.pbtxt: the contract's table."""
 
+import re
 import sys
 
 import pytest
 
 from tools.lib.errors import ToolError
-from tools.lib.options import parse_options
+from tools.lib.options import OPTIONS, parse_options
+from tools.lib.paths import room_file
 
-TABLE = (
-    "engine max_active_sequences max_queue_size max_source_tokens max_new_tokens "
-    "default_max_new_tokens kv_cache_bytes weights_dtype cpu_threads"
-).split()
+TABLE = [
+    "engine",
+    "max_active_sequences",
+    "max_queue_size",
+    "max_source_tokens",
+    "max_new_tokens",
+    "default_max_new_tokens",
+    "kv_cache_bytes",
+    "weights_dtype",
+    "cpu_threads",
+]
 
 
 def test_takes_every_option_of_the_table() -> None:
     settings = [f"{name}=7" for name in TABLE if name not in ("engine", "weights_dtype")]
     settings += ["weights_dtype=bfloat16", "engine=cpu"]
     assert list(parse_options(settings)) == TABLE
+
+
+def test_the_documentation_has_the_same_table() -> None:
+    text = room_file("docs/config.md").read_text(encoding="utf-8")
+    section = text.split("## Options of a model", 1)[1].split("\n## ", 1)[0]
+    assert re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) == list(OPTIONS)
 
 
 def test_unknown_option_lists_what_is_allowed() -> None:
@@ -44,7 +59,8 @@ def test_names_option_and_value_out_of_range(setting: str) -> None:
     key, _, value = setting.partition("=")
     with pytest.raises(ToolError) as raised:
         parse_options([setting])
-    assert key in str(raised.value) and repr(value) in str(raised.value)
+    assert key in str(raised.value)
+    assert repr(value) in str(raised.value)
 
 
 def test_large_pools_fit() -> None:

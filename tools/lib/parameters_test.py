@@ -30,7 +30,8 @@ from tools.lib.parameters import parse_ids, parse_parameters
 )
 def test_types_values(text: str, value: object) -> None:
     parsed = parse_parameters([f"x={text}"])["x"]
-    assert parsed == value and type(parsed) is type(value)
+    assert parsed == value
+    assert type(parsed) is type(value)
 
 
 def test_nan_is_a_double() -> None:

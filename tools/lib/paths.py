@@ -5,8 +5,10 @@ from pathlib import Path
 
 
 def from_user(path: str) -> Path:
-    """An absolute path from what the user typed: relative ones start where the user stands, which
-    under `bazel run` is BUILD_WORKING_DIRECTORY rather than the current directory.
+    """An absolute path from what the user typed.
+
+    Relative paths start where the user stands, which under `bazel run` is BUILD_WORKING_DIRECTORY
+    rather than the current directory.
     """
     base = Path(os.environ.get("BUILD_WORKING_DIRECTORY") or Path.cwd())
     return Path(os.path.normpath(base / Path(path).expanduser()))
@@ -22,7 +24,5 @@ def runfile(rlocation: str) -> Path:
 
 
 def room_file(path: str) -> Path:
-    """The file `path` (from the repository's root) as a tool's data, or in a source tree without
-    Bazel.
-    """
+    """The file `path`, from the repository's root: a tool's data, or a file of a plain checkout."""
     return Path(__file__).absolute().parents[2] / path

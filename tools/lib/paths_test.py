@@ -23,8 +23,8 @@ def test_relative_to_the_current_directory_without_bazel(
 
 
 def test_home(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", "/home/somebody")
-    assert from_user("~/models") == Path("/home/somebody/models")
+    monkeypatch.setenv("HOME", "/users/somebody")
+    assert from_user("~/models") == Path("/users/somebody/models")
 
 
 def test_files_of_this_repository() -> None:

@@ -32,9 +32,10 @@ class TensorEntry:
 
 
 def read_safetensors_header(path: Path) -> dict[str, TensorEntry]:
-    """Returns the tensors of `path` by name. A header that does not parse, an entry whose bytes do
-    not fit its shape, overlap another's or lie beyond the end of the file: ToolError naming file
-    and tensor.
+    """Returns the tensors of `path` by name.
+
+    A header that does not parse, an entry whose bytes do not fit its shape, a gap, an overlap or a
+    file that ends too early or too late: ToolError naming file and tensor.
     """
     try:
         size = path.stat().st_size

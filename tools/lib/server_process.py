@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
@@ -85,19 +86,26 @@ class ServerError(ToolError):
 class ServerProcess:
     """One server. A context manager: leaving it stops the server.
 
-    The server runs in a session of its own, so that a Ctrl-C in the terminal reaches it once,
+    The server is in a process group of its own, so that a Ctrl-C in the terminal reaches it once,
     through `send_signal`. All methods are for one thread, but for `send_signal`, which may run in a
     signal handler.
     """
 
-    def __init__(self, options: ServerOptions):
+    def __init__(self, options: ServerOptions) -> None:
+        """Starts nothing yet."""
         self.options = options
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
         self._log = _Log()
 
     def __enter__(self) -> "ServerProcess":
-        self.start()
+        """Starts the server unless it was started before."""
+        try:
+            if self._process is None:
+                self.start()
+        except BaseException:
+            self.stop()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -112,37 +120,47 @@ class ServerProcess:
         """Starts the process; raises ToolError naming the file if it cannot be run."""
         if not self.options.repository.is_dir():
             raise ToolError(f"{self.options.repository}: no such model repository")
-        try:
-            process = subprocess.Popen(
-                self.options.command(),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
-                start_new_session=True,
+        if self._process is not None:
+            raise ValueError("started before")
+        with _signals_held_back():
+            try:
+                self._process = subprocess.Popen(
+                    self.options.command(),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                    errors="replace",
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise ToolError(f"{self.options.tritonserver}: {error.strerror}") from error
+            self._reader = threading.Thread(
+                target=self._log.read, args=(self._process.stdout,), daemon=True
             )
-        except OSError as error:
-            raise ToolError(f"{self.options.tritonserver}: {error.strerror}") from error
-        self._process = process
-        self._reader = threading.Thread(target=self._log.read, args=(process.stdout,), daemon=True)
-        self._reader.start()
+            self._reader.start()
 
     def wait_until_ready(self, seconds: float) -> None:
-        """Returns when every model is loaded; raises ServerError with the server's log if it dies
-        first or is not ready after so many seconds.
+        """Returns when every model is loaded.
+
+        Raises ServerError with the server's log if it dies first or is not ready after so many
+        seconds.
         """
         deadline = time.monotonic() + seconds
         url = f"http://{self.options.http_address}/v2/health/ready"
         while time.monotonic() < deadline:
-            code = self.poll()
-            if code is not None:
-                self._reader.join()
-                raise ServerError(f"the server ended with code {code}; its log:\n{self.log()}")
+            self.check_alive()
             if _answers(url):
                 return
             time.sleep(_POLL_SECONDS)
         raise ServerError(f"the server was not ready after {seconds:g} s; its log:\n{self.log()}")
+
+    def check_alive(self, grace_seconds: float = 0.0) -> None:
+        """Raises ServerError with the server's log if it has ended, or does so within the grace."""
+        code = self.wait(grace_seconds)
+        if code is not None:
+            self._reader.join()
+            raise ServerError(f"the server ended with code {code}; its log:\n{self.log()}")
 
     def poll(self) -> int | None:
         """The exit code (negative: the signal), or None while the server runs."""
@@ -165,7 +183,10 @@ class ServerProcess:
         if self._process is None:
             return None
         self.send_signal(signal.SIGTERM)
-        if self.wait(grace_seconds) is None:
+        try:
+            self.wait(grace_seconds)
+        finally:
+            # Nothing is left behind, not even by a Ctrl-C while waiting.
             self.send_signal(signal.SIGKILL)
         code = self._process.wait()
         self._reader.join()
@@ -181,9 +202,7 @@ class ServerProcess:
 
 
 class _Log:
-    """Keeps the last lines of a stream; reads in a thread of its own, so that the server never
-    blocks.
-    """
+    """Keeps the last lines of a stream, reading in a thread so that the server never blocks."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -210,6 +229,30 @@ class _Log:
             return "".join(self._lines).rstrip("\n")
 
 
+@contextlib.contextmanager
+def _signals_held_back() -> Iterator[None]:
+    """Handlers of SIGINT and SIGTERM run after the block rather than within it.
+
+    They may raise, and a process that was just made must be known by then. Only the main thread
+    runs handlers; in others there is nothing to do.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    held: list[int] = []
+    handlers = {
+        number: signal.signal(number, lambda number, _frame: held.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number in held:
+            signal.raise_signal(number)
+
+
 def _answers(url: str) -> bool:
     try:
         with urllib.request.urlopen(url, timeout=1):
@@ -219,8 +262,9 @@ def _answers(url: str) -> bool:
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """So many different TCP ports that nobody listens on now. Another process may take one before
-    its use, so starting on them may have to be tried again.
+    """So many different TCP ports that nobody listens on now.
+
+    Another process may take one before its use, so starting on them may have to be tried again.
     """
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]

@@ -4,6 +4,7 @@ import io
 import os
 import signal
 import stat
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -83,8 +84,10 @@ def test_ready_then_stopped(options: ServerOptions) -> None:
     with ServerProcess(options) as server:
         server.wait_until_ready(30)
         pid = server.pid
-        assert server.poll() is None and is_alive(pid)
-    assert server.poll() == 0 and not is_alive(pid)
+        assert server.poll() is None
+        assert is_alive(pid)
+    assert server.poll() == 0
+    assert not is_alive(pid)
     assert "got signal 15" in server.log()
 
 
@@ -93,11 +96,11 @@ def test_a_dead_server_is_told_at_once_with_its_log(
 ) -> None:
     monkeypatch.setenv("FAKE_TRITONSERVER", "die")
     begin = time.monotonic()
-    with ServerProcess(options) as server:
-        with pytest.raises(ServerError) as raised:
-            server.wait_until_ready(300)
+    with ServerProcess(options) as server, pytest.raises(ServerError) as raised:
+        server.wait_until_ready(300)
     assert time.monotonic() - begin < 60
-    assert "code 3" in str(raised.value) and "tensor x is missing" in str(raised.value)
+    assert "code 3" in str(raised.value)
+    assert "tensor x is missing" in str(raised.value)
 
 
 def test_a_server_that_does_not_get_ready_has_a_deadline(
@@ -105,10 +108,58 @@ def test_a_server_that_does_not_get_ready_has_a_deadline(
 ) -> None:
     monkeypatch.setenv("FAKE_TRITONSERVER", "never-ready")
     with ServerProcess(options) as server:
-        with pytest.raises(ServerError, match="not ready after 0.5 s"):
+        with pytest.raises(ServerError, match=r"not ready after 0\.5 s"):
             server.wait_until_ready(0.5)
         pid = server.pid
     assert not is_alive(pid)
+
+
+def test_a_server_that_died_later_is_told_with_its_log(options: ServerOptions) -> None:
+    with ServerProcess(options) as server:
+        server.wait_until_ready(30)
+        server.check_alive()
+        server.send_signal(signal.SIGTERM)
+        with pytest.raises(ServerError, match=r"(?s)ended with code 0.*got signal 15") as raised:
+            server.check_alive(30)
+        assert "fake server with" in str(raised.value)
+
+
+def test_a_started_server_is_not_started_twice(options: ServerOptions) -> None:
+    server = ServerProcess(options)
+    server.start()
+    pid = server.pid
+    with server:
+        assert server.pid == pid
+        server.wait_until_ready(30)
+        with pytest.raises(ValueError, match="started before"):
+            server.start()
+    assert not is_alive(pid)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_starting_leaves_no_server(
+    options: ServerOptions, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    started: list[int] = []
+    popen = subprocess.Popen
+
+    def interrupted(*arguments: object, **options: object) -> subprocess.Popen[str]:
+        process = popen(*arguments, **options)
+        started.append(process.pid)
+        signal.raise_signal(number)
+        return process
+
+    def leave(number: int, _frame: object) -> None:
+        raise SystemExit(number)
+
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    before = signal.signal(number, leave)
+    try:
+        with pytest.raises(SystemExit), ServerProcess(options):
+            pytest.fail("the signal came before")
+    finally:
+        signal.signal(number, before)
+    assert not is_alive(started[0])
 
 
 def test_a_stubborn_server_is_killed(

@@ -21,16 +21,20 @@ _TICK_SECONDS = 0.2
 class ForegroundServer:
     """One server for the life of a command."""
 
-    def __init__(self, options: ServerOptions, kill_after_seconds: float = KILL_AFTER_SECONDS):
+    def __init__(
+        self, options: ServerOptions, kill_after_seconds: float = KILL_AFTER_SECONDS
+    ) -> None:
+        """A server that is asked to end gets `kill_after_seconds` for it."""
         self._server = ServerProcess(options)
         self._kill_after_seconds = kill_after_seconds
         self._stop_at: float | None = None
         self._too_early: int | None = None
 
     def run(self, ready_seconds: float) -> int:
-        """Starts the server, says where it is, and returns its exit code when it has ended (128 +
-        signal if a signal ended it). SIGINT and SIGTERM are passed on; a second one kills, as does
-        a server that does not end in time. Must run in the main thread.
+        """Starts the server, says where it is, and returns its exit code when it has ended.
+
+        The code is 128 + signal if a signal ended it. SIGINT and SIGTERM are passed on; a second
+        one kills, as does a server that does not end in time. Must run in the main thread.
         """
         before = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
         started = time.monotonic()
@@ -51,7 +55,7 @@ class ForegroundServer:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if self._stop_at is not None:
             self._server.send_signal(signal.SIGKILL)
             return

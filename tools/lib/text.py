@@ -14,7 +14,7 @@ _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 class TextCodec:
     """A checkpoint's tokenizer. Safe to use from several threads."""
 
-    def __init__(self, directory: Path):
+    def __init__(self, directory: Path) -> None:
         """Loads <directory>/tokenizer.json; raises ToolError naming the file."""
         path = directory / "tokenizer.json"
         if not path.is_file():
@@ -45,7 +45,8 @@ class IncrementalDecoder:
     rewrites.
     """
 
-    def __init__(self, codec: TextCodec):
+    def __init__(self, codec: TextCodec) -> None:
+        """Decodes one sequence of ids."""
         self._codec = codec
         self._ids: list[int] = []
         self._given = ""

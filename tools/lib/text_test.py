@@ -2,6 +2,7 @@
 
 import random
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,7 @@ def byte_level(directory: Path) -> TextCodec:
 
 def metaspace(directory: Path) -> TextCodec:
     """As SentencePiece models do it: words begin with a mark, the first blank is taken off."""
-    pieces = "</s> <unk> \u2581the \u2581 cat s \u2581sat . \u2581a".split(" ")
+    pieces = ["</s>", "<unk>", "▁the", "▁", "cat", "s", "▁sat", ".", "▁a"]
     tokenizer = Tokenizer(models.Unigram([(piece, -1.0) for piece in pieces], unk_id=1))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     tokenizer.decoder = decoders.Metaspace()
@@ -77,7 +78,9 @@ def test_special_tokens_are_no_text() -> None:
 
 
 @pytest.mark.parametrize("make", [byte_level, metaspace])
-def test_pieces_joined_equal_the_one_shot_text(tmp_path: Path, make) -> None:
+def test_pieces_joined_equal_the_one_shot_text(
+    tmp_path: Path, make: Callable[[Path], TextCodec]
+) -> None:
     codec = make(tmp_path)
     sizes = random.Random(1)
     texts = [

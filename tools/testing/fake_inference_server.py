@@ -35,7 +35,9 @@ def error(message: str) -> service_pb2.ModelStreamInferResponse:
     return service_pb2.ModelStreamInferResponse(error_message=message)
 
 
-def _add(response, name: str, datatype: str, layout: str, values: list) -> None:
+def _add(
+    response: service_pb2.ModelInferResponse, name: str, datatype: str, layout: str, values: list
+) -> None:
     response.outputs.add(name=name, datatype=datatype, shape=[len(values)])
     response.raw_output_contents.append(struct.pack(layout, *values))
 
@@ -43,22 +45,28 @@ def _add(response, name: str, datatype: str, layout: str, values: list) -> None:
 class FakeInferenceServer(service_pb2_grpc.GRPCInferenceServiceServicer):
     """Answers every request with what `answers` yields for it; keeps the requests.
 
-    `cancelled` is set when a client cancels a stream or goes away before its end.
+    `cancelled` is set when a client cancels a stream or goes away before its end, `finished` when a
+    stream came to its end.
     """
 
-    def __init__(self, answers: Answers):
+    def __init__(self, answers: Answers) -> None:
+        """Serves nothing by itself: see `serving`."""
         self._answers = answers
         self.requests: list[service_pb2.ModelInferRequest] = []
         self.cancelled = threading.Event()
+        self.finished = threading.Event()
 
-    def ModelStreamInfer(self, request_iterator, context):  # noqa: N802, the protocol's name
+    def ModelStreamInfer(  # noqa: N802, the protocol's name
+        self,
+        request_iterator: Iterator[service_pb2.ModelInferRequest],
+        context: grpc.ServicerContext,
+    ) -> Iterator[service_pb2.ModelStreamInferResponse]:
         """The protocol's streaming call."""
-        done = threading.Event()
-        context.add_callback(lambda: done.is_set() or self.cancelled.set())
+        context.add_callback(lambda: self.finished.is_set() or self.cancelled.set())
         for request in request_iterator:
             self.requests.append(request)
             yield from self._answers(request)
-        done.set()
+        self.finished.set()
 
 
 @contextlib.contextmanager

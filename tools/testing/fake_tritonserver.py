@@ -29,11 +29,11 @@ def main() -> None:
     ready = 400 if "never-ready" in behaviour else 200
 
     class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:  # noqa: N802, the library's name
+        def do_GET(self) -> None:
             self.send_response(ready)
             self.end_headers()
 
-        def do_POST(self) -> None:  # noqa: N802, the library's name
+        def do_POST(self) -> None:
             self.send_response(200)
             self.end_headers()
             self.wfile.write(b'[{"name": "m", "version": "1", "state": "READY"}, {"name": "x"}]')

@@ -64,8 +64,9 @@ def write_json(path: Path, value: object) -> None:
 
 
 def write_safetensors(path: Path, shapes: dict[str, list[int]], fill: dict[str, int]) -> None:
-    """Writes float32 tensors one after the other; `fill` gives the byte that a tensor is made of
-    (0).
+    """Writes float32 tensors one after the other.
+
+    `fill` gives the byte that a tensor is made of, else 0.
     """
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     data = b""
@@ -88,8 +89,9 @@ def write_checkpoint(
     shapes: dict[str, list[int]] | None = None,
     fill: dict[str, int] | None = None,
 ) -> Path:
-    """Writes a checkpoint into `directory`, made for it: CONFIG and GENERATION updated with what is
-    given (a None takes the key out), and the tensors of `shapes`.
+    """Writes a checkpoint into `directory`, made for it, with the tensors of `shapes`.
+
+    CONFIG and GENERATION are updated with what is given; a None takes the key out.
     """
     directory.mkdir(parents=True)
     write_json(directory / "config.json", _updated(CONFIG, config))

@@ -23,6 +23,7 @@ SEED = 20240607
 
 
 def main() -> None:
+    """Draws, decodes, writes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="what prepare_data.py wrote")
     parser.add_argument("--checkpoint", type=Path, default=ROOM / "checkpoint")

