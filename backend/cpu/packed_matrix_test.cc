@@ -21,8 +21,12 @@ TensorView View(const std::vector<float>& values, int64_t rows) {
 TEST(FloatFormatsTest, EveryHalfSurvivesTheRoundTrip) {
   for (uint32_t bits = 0; bits < 0x10000; ++bits) {
     const auto half = static_cast<uint16_t>(bits);
-    if ((bits & 0x7fff) <= 0x7c00) EXPECT_EQ(ToFloat16(FromFloat16(half)), half);
-    if ((bits & 0x7fff) <= 0x7f80) EXPECT_EQ(ToBFloat16(FromBFloat16(half)), half);
+    if ((bits & 0x7fff) <= 0x7c00) {
+      EXPECT_EQ(ToFloat16(FromFloat16(half)), half);
+    }
+    if ((bits & 0x7fff) <= 0x7f80) {
+      EXPECT_EQ(ToBFloat16(FromBFloat16(half)), half);
+    }
   }
   const float nan = std::numeric_limits<float>::quiet_NaN();
   EXPECT_TRUE(std::isnan(FromFloat16(ToFloat16(nan))));
