@@ -132,14 +132,15 @@ TEST_F(CpuEngineTest, APausedSequenceComesBackInAnotherSlot) {
   ExpectSame(truth, *paused);
 }
 
-// Forcing the first tokens of an answer as a prefix must bring the rest of it; the prefix is longer than
-// one pass of the decoder takes.
+// Forcing the first tokens of an answer as a prefix must bring the rest of it; the prefix is longer
+// than one pass of the decoder takes.
 TEST_F(CpuEngineTest, APrefixContinuesLikeTheWholeAnswer) {
   const DriverSequence whole = Alone(Request(5, 30, 150));
   for (int32_t forced : {1, 31, 32, 33, 70, 149}) {
     SCOPED_TRACE(forced);
     DriverRequest request = Request(5, 30, 150 - forced);
-    request.prefix.insert(request.prefix.end(), whole.tokens.begin(), whole.tokens.begin() + forced);
+    request.prefix.insert(request.prefix.end(), whole.tokens.begin(),
+                          whole.tokens.begin() + forced);
     // Beside others, so that passes are cut within the prefix.
     const std::vector<DriverRequest> requests = {Request(6, 4, 3), request, Request(7, 44, 5)};
     driver_->Reset();
@@ -231,7 +232,8 @@ TEST_F(CpuEngineTest, APlanThatBreaksTheAgreementChangesNothing) {
     return !status && status.error().code == ErrorCode::kInternal;
   };
   EXPECT_TRUE(refused([](BindRecord* record) { record->slot = 6; }));
-  EXPECT_TRUE(refused([](BindRecord* record) { record->slot = 1; }));  // the row's slot is not bound
+  EXPECT_TRUE(
+      refused([](BindRecord* record) { record->slot = 1; }));  // the row's slot is not bound
   EXPECT_TRUE(refused([&](BindRecord* record) { record->pending_tokens = prefix; }));
   EXPECT_TRUE(refused([](BindRecord* record) { record->pending_tokens = {}; }));
   EXPECT_TRUE(refused([](BindRecord* record) { record->max_new_tokens = 0; }));

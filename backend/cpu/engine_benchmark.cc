@@ -1,5 +1,5 @@
-// Tokens per second of the CPU engine on the shape of T5-small with random weights: 128 source tokens,
-// 64 new ones, greedy. Prints a table: medians over the repetitions, and the best, which on
+// Tokens per second of the CPU engine on the shape of T5-small with random weights: 128 source
+// tokens, 64 new ones, greedy. Prints a table: medians over the repetitions, and the best, which on
 // a machine with other work to do says more.
 //
 //   engine_benchmark [threads] [repetitions] [dtype] [sequences ...]
@@ -115,7 +115,8 @@ Status RunAll(const BenchmarkOptions& options, const std::filesystem::path& dire
   shape.dtype = options.dtype;
   SEQ2SEQ_RETURN_IF_ERROR(WriteTinyCheckpoint(directory, shape));
   const double before = PeakMebibytes();
-  SEQ2SEQ_ASSIGN_OR_RETURN(std::shared_ptr<const Checkpoint> checkpoint, Checkpoint::Load(directory));
+  SEQ2SEQ_ASSIGN_OR_RETURN(std::shared_ptr<const Checkpoint> checkpoint,
+                           Checkpoint::Load(directory));
   EngineOptions engine_options;
   engine_options.max_active_sequences = std::ranges::max(options.sequences);
   engine_options.max_source_tokens = 512;
@@ -129,7 +130,9 @@ Status RunAll(const BenchmarkOptions& options, const std::filesystem::path& dire
   std::printf("T5-small, %s weights, %d threads, %s kernels, %d source and %d new tokens\n\n",
               std::string(DTypeName(options.dtype)).c_str(), options.threads,
               cpu::FindKernels(cpu::BestKernelLevel())->name, kSourceTokens, kNewTokens);
-  std::printf("| sequences | encode ms | ms a step | tokens/s | best tokens/s | processor ms |\n|---|---|---|---|---|---|\n");
+  std::printf(
+      "| sequences | encode ms | ms a step | tokens/s | best tokens/s | processor ms "
+      "|\n|---|---|---|---|---|---|\n");
   for (int32_t count : options.sequences) {
     const std::vector<DriverRequest> requests = MakeRequests(count);
     std::vector<double> encode, decode, total, processor;
