@@ -51,7 +51,6 @@ class FakeCall {
   bool FinishedLocked() const;
   bool GivenBackLocked() const;
   bool HappenedLocked(const char* event) const;
-  bool HappenedLocked(const char* event) const;
 
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
