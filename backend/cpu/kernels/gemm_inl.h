@@ -46,20 +46,24 @@ struct Tile {
   int first_pair;
 };
 
-SEQ2SEQ_INLINE void StoreColumns(const GemmArgs& args, int row, int column, Vec sum) {
+// The last columns of a matrix, fewer than a vector. Out of line: inlined into every row of every tile
+// it would be most of the code.
+__attribute__((noinline)) void StorePartial(const GemmArgs& args, int row, int column, Vec sum) {
   float* y = args.y + row * args.y_stride + column;
   const int valid = args.columns - column;
-  if (valid >= kWidth) {
-    if (args.bias != nullptr) sum += Load(args.bias + column);
-    if (args.accumulate) sum += Load(y);
-    Store(y, sum);
-    return;
-  }
   for (int i = 0; i < valid; ++i) {
     float value = sum[i];
     if (args.bias != nullptr) value += args.bias[column + i];
     y[i] = args.accumulate ? y[i] + value : value;
   }
+}
+
+SEQ2SEQ_INLINE void StoreColumns(const GemmArgs& args, int row, int column, Vec sum) {
+  if (args.columns - column < kWidth) return StorePartial(args, row, column, sum);
+  float* y = args.y + row * args.y_stride + column;
+  if (args.bias != nullptr) sum += Load(args.bias + column);
+  if (args.accumulate) sum += Load(y);
+  Store(y, sum);
 }
 
 template <DType kDType, int kRows, int kTilePairs>
