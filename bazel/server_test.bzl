@@ -3,8 +3,8 @@
 load("@rules_python//python:defs.bzl", "py_test")
 
 _SERVER = "@tritonserver//:bin"
-_BACKEND = "//backend:layout"
-_TEST_BACKEND = "//backend/testing:layout"
+_BACKEND = "//backend:backends"
+_TEST_BACKEND = "//backend/testing:backends"
 
 def server_test(name, src, size = "medium", backends = ["release"], data = [], deps = [], tags = [], **kwargs):
     """A pytest file that runs against a tritonserver of its own.
@@ -34,7 +34,7 @@ def server_test(name, src, size = "medium", backends = ["release"], data = [], d
         args = ["$(rootpath %s)" % src],
         data = [src, "@tritonserver//:server"] + [_SERVER] + [label for _, label in chosen] + data,
         env = {"SEQ2SEQ_SERVER_DIR": "$(rootpath %s)" % _SERVER} | {
-            variable: "$(rootpaths %s)" % label
+            variable: "$(rootpath %s)" % label
             for variable, label in chosen
         },
         main = "//tests/harness:pytest_main.py",

@@ -88,7 +88,9 @@ def fixture_serve(tmp_path: Path) -> Iterator[StartServe]:
     yield start
     for one in started:
         if one.process.poll() is None:
-            one.process.kill()
+            # The second signal makes it kill the server, too.
+            one.process.terminate()
+            one.process.terminate()
             one.process.communicate()
 
 

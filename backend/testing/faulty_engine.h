@@ -22,8 +22,8 @@ namespace seq2seq {
 //   SEQ2SEQ_TEST_FAIL_ENCODE_TOKEN=n  encoding a source that holds token n fails, for that source alone
 struct EngineFaults {
   int64_t step_delay_ns = 0;
-  std::optional<int64_t> fail_step;
-  std::optional<int32_t> fail_encode_token;
+  std::optional<int64_t> fail_step = {};
+  std::optional<int32_t> fail_encode_token = {};
 };
 
 // kInvalidArgument names a variable whose value is no number >= 0.

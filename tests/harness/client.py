@@ -8,6 +8,7 @@ import collections
 import dataclasses
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -243,6 +244,7 @@ class Client:
             ("grpc.max_send_message_length", -1),
         ]
         self._channel = grpc.insecure_channel(url, options)
+        self._generations: weakref.WeakSet[Generation] = weakref.WeakSet()
         self.stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
 
     def __enter__(self) -> "Client":
@@ -257,7 +259,15 @@ class Client:
 
     def send(self, request: service_pb2.ModelInferRequest) -> Generation:
         """Sends one message on a stream of its own."""
-        return Generation(self.stub.ModelStreamInfer(iter([request])))
+        generation = Generation(self.stub.ModelStreamInfer(iter([request])))
+        self._generations.add(generation)
+        return generation
+
+    def cancel_all(self) -> None:
+        """Cancels what this client has sent and what still runs."""
+        for generation in list(self._generations):
+            if not generation.done:
+                generation.cancel()
 
     def exchange(
         self, requests: Sequence[service_pb2.ModelInferRequest], seconds: float = WAIT_SECONDS

@@ -70,13 +70,14 @@ def boot(
     *,
     write: Callable[[pathlib.Path], None],
     load: Sequence[str],
-    step_delay_ms: float | None = None,
+    step_delay_ms: int | None = None,
     arguments: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[Boot]:
     """Boots a server over the models that `write` puts into a repository under `folder`.
 
-    With step_delay_ms, even 0, the testonly backend runs, whose every step takes that much longer.
+    With step_delay_ms, even 0, the testonly backend runs, whose steps take at least that long;
+    backend/testing/faulty_engine.h names further faults for `environment`.
     """
     repository = folder / "models"
     repository.mkdir()

@@ -1,6 +1,6 @@
 """HTTP clients that go away, again and again, and many that stay.
 
-Steps take 5 ms longer here: the 5,000 tokens that each killed request asks for would take 25 s.
+A step takes 5 ms here: the 5,000 tokens that each killed request asks for would take 25 s.
 """
 
 import concurrent.futures
@@ -21,7 +21,7 @@ _TOKENS = "seq2seq_generated_tokens_total"
 
 @pytest.fixture(scope="module")
 def booted(module_folder: pathlib.Path) -> Iterator[Boot]:
-    """A server whose steps take 5 ms longer."""
+    """A server whose steps take 5 ms."""
 
     def write(repository: pathlib.Path) -> None:
         options = {"max_new_tokens": "6000", "max_active_sequences": "8"}

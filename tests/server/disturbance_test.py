@@ -1,6 +1,6 @@
 """Clients that leave, deadlines, a full queue and unloads while the server decodes.
 
-Every step takes 50 ms longer here, so that a request of 500 tokens runs for 25 s undisturbed:
+A step takes 50 ms here, so that a request of 500 tokens runs for 25 s undisturbed:
 whatever ends sooner was ended by what the test did.
 """
 
@@ -26,7 +26,9 @@ _SMALL = "t5_small_queue"
 _UNLOADED = "t5_unloaded"
 _SLOTS = 4
 _QUEUE = 3
-_STEP_S = 0.05
+_AHEAD = 1  # an instance prepares up to a quarter of its slots ahead, outside the queue
+_STEP_MS = 50
+_STEP_S = _STEP_MS / 1e3
 _LONG = {"max_new_tokens": 500, "min_new_tokens": 500, "response_interval_ms": 0}
 _TOKENS = "seq2seq_generated_tokens_total"
 
@@ -41,8 +43,7 @@ def _write(repository: pathlib.Path) -> None:
 @pytest.fixture(scope="module")
 def booted(module_folder: pathlib.Path) -> Iterator[Boot]:
     """The slow server."""
-    delay = _STEP_S * 1e3
-    with boot(module_folder, write=_write, load=[_MODEL, _SMALL], step_delay_ms=delay) as b:
+    with boot(module_folder, write=_write, load=[_MODEL, _SMALL], step_delay_ms=_STEP_MS) as b:
         yield b
 
 
@@ -51,6 +52,7 @@ def idle_before_and_after(booted: Boot) -> Iterator[None]:
     """Every test leaves the server with no sequence and no block in use."""
     booted.wait_idle()
     yield
+    booted.client.cancel_all()  # what a failed test has left behind
     booted.wait_idle(2.0)
 
 
@@ -214,10 +216,13 @@ def test_full_queue(booted: Boot) -> None:
     """Slots and queue taken: the next is refused at once, by name; those that wait are served."""
     running = [_start_long(booted, _SMALL).wait_for_tokens(1) for _ in range(_SLOTS)]
     case = golden.load("t5_v1_0").rows[1]
-    waiting = [booted.client.start(_SMALL, case.source) for _ in range(_QUEUE)]
-    _wait_for_waiting(booted, _QUEUE)
+    waiting = []
+    for count in range(1, _AHEAD + _QUEUE + 1):
+        waiting.append(booted.client.start(_SMALL, case.source))
+        _wait_for_waiting(booted, count)
     refused = booted.client.start(_SMALL, case.source).wait(2.0)
     assert refused.error.startswith("UNAVAILABLE: ")
+    assert "max_queue_size" in refused.error
     assert str(_QUEUE) in refused.error
     assert refused.finals == 1
     assert not any(g.done for g in [*running, *waiting])

@@ -126,7 +126,7 @@ def _check_frequencies(drawn: np.ndarray, probabilities: np.ndarray) -> None:
         Filters(temperature=_HOT),
         Filters(temperature=_HOT, top_k=7),
         Filters(temperature=_HOT, top_p=0.6),
-        Filters(temperature=_HOT, min_p=0.2),
+        Filters(temperature=2 * _HOT, min_p=0.2),
         Filters(temperature=_HOT, typical_p=0.7),
         Filters(temperature=2 * _HOT, top_k=40, top_p=0.9, min_p=0.05),
     ],

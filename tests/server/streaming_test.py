@@ -11,18 +11,19 @@ from tests.harness.fixtures import Boot, boot
 from tests.harness.model_repository import write_model
 
 _MODEL = "t5"
-_STEP_S = 0.01
+_STEP_MS = 10
+_STEP_S = _STEP_MS / 1e3
 _TOKENS = 100
 
 
 @pytest.fixture(scope="module")
 def booted(module_folder: pathlib.Path) -> Iterator[Boot]:
-    """A server whose every decoding step takes 10 ms longer."""
+    """A server whose decoding steps take 10 ms."""
 
     def write(repository: pathlib.Path) -> None:
         write_model(repository, _MODEL, "t5_v1_0")
 
-    with boot(module_folder, write=write, load=[_MODEL], step_delay_ms=_STEP_S * 1e3) as b:
+    with boot(module_folder, write=write, load=[_MODEL], step_delay_ms=_STEP_MS) as b:
         yield b
 
 

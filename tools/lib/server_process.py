@@ -86,7 +86,7 @@ class ServerError(ToolError):
 class ServerProcess:
     """One server. A context manager: leaving it stops the server.
 
-    The server runs in a session of its own, so that a Ctrl-C in the terminal reaches it once,
+    The server is in a process group of its own, so that a Ctrl-C in the terminal reaches it once,
     through `send_signal`. All methods are for one thread, but for `send_signal`, which may run in a
     signal handler.
     """

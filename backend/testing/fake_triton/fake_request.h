@@ -40,11 +40,11 @@ using FakeParameterValue = std::variant<std::string, int64_t, bool, double, Fake
 struct FakeFaults {
   bool fail_factory = false;
   bool fail_inputs = false;
-  std::set<int> fail_new_response;
-  std::set<int> fail_output_buffer;
-  std::set<int> gpu_output_buffer;  // given in the memory of GPU 3
-  std::set<int> fail_send;          // nothing arrives
-  std::set<int> block_send;         // until FakeCall::Unblock()
+  std::set<int> fail_new_response = {};
+  std::set<int> fail_output_buffer = {};
+  std::set<int> gpu_output_buffer = {};  // given in the memory of GPU 3
+  std::set<int> fail_send = {};          // nothing arrives
+  std::set<int> block_send = {};         // until FakeCall::Unblock()
   bool fail_send_flags = false;
 };
 
