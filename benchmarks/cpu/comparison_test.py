@@ -80,7 +80,7 @@ def test_report(comparison: Comparison, tmp_path: pathlib.Path) -> None:
     assert all(row.engine in line for row, line in zip(comparison.rows, lines[2:], strict=True))
 
     output = tmp_path / "results" / "cpu.json"
-    plot = report.write(output, report.facts(comparison, WORKLOAD, threads=1))
+    plot = report.write(output, report.facts(comparison, WORKLOAD, 1, load_before=0.0))
     values = json.loads(output.read_text())
     assert [row["engine"] for row in values["rows"]] == [row.engine for row in comparison.rows]
     assert values["workload"]["new_tokens"] == WORKLOAD.new_tokens

@@ -22,6 +22,8 @@ from benchmarks.cpu.workload import T5_SMALL, Workload
 from tools.lib import command, installation, paths
 
 _RESULT = "benchmarks/results/cpu.json"
+# Above this load average, something else computes.
+_QUIET_LOAD = 0.3
 
 _ROUNDS = flags.DEFINE_integer("rounds", 5, "Rounds that count.", lower_bound=1)
 _THREADS = flags.DEFINE_integer("threads", 2, "Threads of each engine.", lower_bound=1)
@@ -59,6 +61,9 @@ def main(arguments: Sequence[str]) -> None:
         threads=_THREADS.value,
         most_sequences=max(workload.counts),
     )
+    load_before = os.getloadavg()[0]
+    if load_before > _QUIET_LOAD:
+        _say(f"the machine is busy (load average {load_before:.1f}): do not trust the figures")
     _say("making the weights, starting the engines")
     begin = time.monotonic()
     with started_engines(options) as engines:
@@ -70,7 +75,8 @@ def main(arguments: Sequence[str]) -> None:
         )
     print(report.table(comparison))
     if output := _output():
-        plot = report.write(output, report.facts(comparison, workload, _THREADS.value))
+        facts = report.facts(comparison, workload, _THREADS.value, load_before)
+        plot = report.write(output, facts)
         _say(f"written: {output}, {plot}")
 
 

@@ -45,11 +45,25 @@ def table(comparison: Comparison) -> str:
             )
         )
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(f"| {' | '.join(map(str.ljust, line, widths))} |" for line in lines)
+    return "\n".join(f"| {' | '.join(_justified(line, widths))} |" for line in lines)
 
 
-def facts(comparison: Comparison, workload: Workload, threads: int) -> dict[str, Any]:
-    """Everything that is worth keeping of a run, as JSON values."""
+def _justified(line: tuple[str, ...], widths: list[int]) -> list[str]:
+    """The cells, numbers to the right as the second line says."""
+    cells = zip(_HEADINGS, line, widths, strict=True)
+    return [
+        cell.ljust(width) if heading == "engine" else cell.rjust(width)
+        for heading, cell, width in cells
+    ]
+
+
+def facts(
+    comparison: Comparison, workload: Workload, threads: int, load_before: float
+) -> dict[str, Any]:
+    """Everything that is worth keeping of a run, as JSON values.
+
+    `load_before` is the machine's load average before the run: other work spoils the figures.
+    """
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "commit": _commit(),
@@ -60,6 +74,7 @@ def facts(comparison: Comparison, workload: Workload, threads: int) -> dict[str,
             "system": platform.platform(),
         },
         "ctranslate2": metadata.version("ctranslate2"),
+        "load_before": round(load_before, 2),
         "threads": threads,
         "workload": dataclasses.asdict(workload),
         "rows": [dataclasses.asdict(row) for row in comparison.rows],
@@ -84,7 +99,7 @@ def _plot(path: Path, values: dict[str, Any]) -> None:
     engines = list(dict.fromkeys(row["engine"] for row in rows))
     counts = list(dict.fromkeys(row["sequences"] for row in rows))
     width = 0.8 / len(engines)
-    figure = Figure(figsize=(10, 4), layout="constrained")
+    figure = Figure(figsize=(10, 4.5), layout="constrained")
     axes = figure.subplots(1, 2)
     for axis, key, title in (
         (axes[0], "tokens_per_second", "tokens a second (more is better)"),
@@ -101,7 +116,7 @@ def _plot(path: Path, values: dict[str, Any]) -> None:
         axis.set_xticks(range(len(counts)), [str(count) for count in counts])
         axis.set_xlabel("sequences at once")
         axis.spines[["top", "right"]].set_visible(False)
-    axes[0].legend(frameon=False)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     machine = values["machine"]
     work = values["workload"]
     figure.suptitle(
