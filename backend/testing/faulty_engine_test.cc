@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -75,7 +76,7 @@ TEST_F(FaultyEngineTest, KeepsResultsBack) {
   clock_.AdvanceMs(1);
   ASSERT_TRUE(engine_->PollStep(&result));
   EXPECT_EQ(result.tokens, std::vector<int32_t>{7});
-  EXPECT_TRUE(fake_->violations().empty());
+  EXPECT_EQ(fake_->violations(), std::vector<std::string>{});
 }
 
 TEST_F(FaultyEngineTest, FailsTheStepAndStaysFailed) {

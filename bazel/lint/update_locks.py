@@ -10,9 +10,9 @@ from files import SetupError, run
 # Lock -> (its input, uv's further options). Native wheels need nothing of what they declare.
 LOCKS = {
     "requirements_lock.txt": ("requirements.in", []),
-    "third_party/cuda.lock": ("third_party/cuda.in", ["--no-deps"]),
-    "third_party/wheels.lock": ("third_party/wheels.in", ["--no-deps"]),
-    "third_party/host_tools.lock": ("third_party/host_tools.in", ["--no-deps"]),
+    "third_party/cuda.lock": ("third_party/cuda.in", ["--no-deps", "--no-annotate"]),
+    "third_party/wheels.lock": ("third_party/wheels.in", ["--no-deps", "--no-annotate"]),
+    "third_party/host_tools.lock": ("third_party/host_tools.in", ["--no-deps", "--no-annotate"]),
 }
 OPTIONS = ["--generate-hashes", "--python-version=3.11", "--no-emit-index-url", "--no-header"]
 
