@@ -9,7 +9,7 @@ from typing import Any
 
 from tools.lib.errors import ToolError
 
-_STOP_SECONDS = 5.0
+_STOP_SECONDS = 2.0
 
 
 class Worker:
