@@ -21,7 +21,8 @@ Result<AnonymousMemory> AnonymousMemory::Map(size_t bytes, std::string_view purp
     return InvalidArgument("can't map " + std::to_string(bytes) + " bytes of memory for " +
                            std::string(purpose) + ": " + std::strerror(errno));
   }
-  // A hint: fewer page faults and address translations while weights and caches are streamed through.
+  // A hint: fewer page faults and address translations while weights and caches are streamed
+  // through.
   madvise(data, bytes, MADV_HUGEPAGE);
   return AnonymousMemory(static_cast<std::byte*>(data), bytes);
 }

@@ -26,8 +26,8 @@ struct Rows {
   Rows from(int32_t index) const { return {row(index), stride}; }
 };
 
-// The stride for rows of `size` floats: an odd number of cache lines, so that the rows of a tile do not
-// compete for the same sets of the cache.
+// The stride for rows of `size` floats: an odd number of cache lines, so that the rows of a tile do
+// not compete for the same sets of the cache.
 constexpr size_t RowStride(int64_t size) {
   return (static_cast<size_t>((size + kLaneFloats - 1) / kLaneFloats) | 1) * kLaneFloats;
 }
@@ -42,8 +42,8 @@ void RunLinear(const Compute& compute, const Linear& linear, Rows x, int32_t row
 void RunNorm(const Compute& compute, const std::vector<float>& weight, float epsilon, Rows x,
              int32_t rows, Rows out);
 
-// out = activation(x W_up^T), or activation(x W_gate^T) * (x W_up^T) where gated. `up` is scratch like
-// out, used where gated.
+// out = activation(x W_up^T), or activation(x W_gate^T) * (x W_up^T) where gated. `up` is scratch
+// like out, used where gated.
 void RunFeedForwardIn(const Compute& compute, const FeedForward& ffn, Activation activation, Rows x,
                       int32_t rows, Rows out, Rows up);
 

@@ -11,8 +11,8 @@
 namespace seq2seq::cpu {
 namespace {
 
-// Tokens of one StartEncode: enough for full speed, little enough that the first sources of many start
-// to decode before the last ones are encoded.
+// Tokens of one StartEncode: enough for full speed, little enough that the first sources of many
+// start to decode before the last ones are encoded.
 constexpr int32_t kMaxEncodeTokens = 2048;
 constexpr std::chrono::nanoseconds kEncodeTurn = std::chrono::milliseconds(20);
 
@@ -31,10 +31,10 @@ Result<std::unique_ptr<CpuEngine>> CpuEngine::Create(std::shared_ptr<const Weigh
     SEQ2SEQ_RETURN_IF_ERROR(engine->Start(options));
     return engine;
   } catch (const std::exception& failure) {
-    return InvalidArgument(Format("can't create a CPU engine with {} slots, {} source and {} decoder "
-                                  "tokens: {}",
-                                  options.max_slots, options.max_source_tokens,
-                                  options.max_decoder_tokens, failure.what()));
+    return InvalidArgument(Format(
+        "can't create a CPU engine with {} slots, {} source and {} decoder "
+        "tokens: {}",
+        options.max_slots, options.max_source_tokens, options.max_decoder_tokens, failure.what()));
   }
 }
 
@@ -52,16 +52,17 @@ Status CpuEngine::Start(const CpuEngineOptions& options) {
 
   const Compute compute{FindKernels(BestKernelLevel()), pool_.get()};
   SEQ2SEQ_ASSIGN_OR_RETURN(
-      encoder_, Encoder::Create(weights_.get(), compute, &*kv_,
-                                {.max_items = slots,
-                                 .max_tokens = std::max(kMaxEncodeTokens, options.max_source_tokens),
-                                 .max_source_tokens = options.max_source_tokens}));
-  SEQ2SEQ_ASSIGN_OR_RETURN(
-      runner_, StepRunner::Create(weights_.get(), compute, &*kv_,
-                                  {.max_slots = slots,
-                                   .max_source_tokens = options.max_source_tokens,
-                                   .max_decoder_tokens = options.max_decoder_tokens,
-                                   .eos_token_ids = options.eos_token_ids}));
+      encoder_,
+      Encoder::Create(weights_.get(), compute, &*kv_,
+                      {.max_items = slots,
+                       .max_tokens = std::max(kMaxEncodeTokens, options.max_source_tokens),
+                       .max_source_tokens = options.max_source_tokens}));
+  SEQ2SEQ_ASSIGN_OR_RETURN(runner_,
+                           StepRunner::Create(weights_.get(), compute, &*kv_,
+                                              {.max_slots = slots,
+                                               .max_source_tokens = options.max_source_tokens,
+                                               .max_decoder_tokens = options.max_decoder_tokens,
+                                               .eos_token_ids = options.eos_token_ids}));
   encode_results_.reserve(slots);
   encode_sources_.reserve(slots);
   step_.Reserve(slots);
@@ -84,8 +85,7 @@ Status CpuEngine::CheckItem(const EncodeItem& item) const {
   if (length == 0) return InvalidArgument("the source is empty; at least one token is needed");
   for (int32_t id : item.source_ids) {
     if (id < 0 || id >= vocab) {
-      return InvalidArgument(
-          Format("the source has token {}; allowed: 0 to {}", id, vocab - 1));
+      return InvalidArgument(Format("the source has token {}; allowed: 0 to {}", id, vocab - 1));
     }
   }
   const auto capacity = static_cast<int64_t>(item.cross_blocks.size()) * info_.block_tokens;

@@ -23,18 +23,18 @@
 namespace seq2seq::cpu {
 
 struct CpuEngineOptions {
-  int32_t max_slots = 0;           // >= 1
-  int32_t max_source_tokens = 0;   // >= 1
-  int32_t max_decoder_tokens = 0;  // >= 1
-  int32_t threads = 1;             // >= 1
+  int32_t max_slots = 0;                  // >= 1
+  int32_t max_source_tokens = 0;          // >= 1
+  int32_t max_decoder_tokens = 0;         // >= 1
+  int32_t threads = 1;                    // >= 1
   std::optional<int64_t> kv_cache_bytes;  // absent: kDefaultKvCacheBytes
   std::vector<int32_t> eos_token_ids;
 };
 
 // One worker thread runs encodes and steps, in turns, on a pool of threads that are its own; so all
-// threads serve whatever runs. While both wait, encodes get kEncodeTurn of time between two steps, in
-// slices of a few milliseconds: running sequences slow down by a bounded amount, and newcomers join
-// soon, which fills the batch and thereby helps everybody.
+// threads serve whatever runs. While both wait, encodes get kEncodeTurn of time between two steps,
+// in slices of a few milliseconds: running sequences slow down by a bounded amount, and newcomers
+// join soon, which fills the batch and thereby helps everybody.
 class CpuEngine final : public Engine {
  public:
   static constexpr int64_t kDefaultKvCacheBytes = int64_t{1} << 30;
@@ -74,8 +74,8 @@ class CpuEngine final : public Engine {
   std::unique_ptr<ThreadPool> pool_;
   std::optional<KvPool> kv_;
 
-  // The batch being encoded and the step being run belong to the scheduler's thread while the phase is
-  // kIdle or kDone, to the worker otherwise.
+  // The batch being encoded and the step being run belong to the scheduler's thread while the phase
+  // is kIdle or kDone, to the worker otherwise.
   std::unique_ptr<Encoder> encoder_;
   std::vector<EncodeDone> encode_results_;
   std::vector<EncoderSource> encode_sources_;

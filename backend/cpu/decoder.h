@@ -19,12 +19,14 @@ namespace seq2seq::cpu {
 
 // One token of one sequence.
 struct DecoderToken {
-  int32_t token = 0;     // in the vocabulary
-  int32_t position = 0;  // its place in the sequence; all places before are in the cache or added earlier
+  int32_t token = 0;  // in the vocabulary
+  int32_t position =
+      0;  // its place in the sequence; all places before are in the cache or added earlier
   const BlockId* self_blocks = nullptr;   // enough for `position`
   const BlockId* cross_blocks = nullptr;  // filled by the encoder
   int32_t source_length = 0;
-  int32_t logits_row = -1;  // where its logits go, each row once; -1: only its keys and values matter
+  int32_t logits_row =
+      -1;  // where its logits go, each row once; -1: only its keys and values matter
 };
 
 struct DecoderOptions {
@@ -33,10 +35,10 @@ struct DecoderOptions {
   int32_t max_decoder_tokens = 0;
 };
 
-// Computes any mix of sequences and positions, token-packed. Fp32 throughout, from weights of any dtype;
-// a token's values do not depend on the others in the batch.
-// Use: Add() every token, ComputeLogits(), read logits(). One thread; borrows all of its arguments.
-// Memory: all allocated by Create().
+// Computes any mix of sequences and positions, token-packed. Fp32 throughout, from weights of any
+// dtype; a token's values do not depend on the others in the batch. Use: Add() every token,
+// ComputeLogits(), read logits(). One thread; borrows all of its arguments. Memory: all allocated
+// by Create().
 class Decoder {
  public:
   [[nodiscard]] static Result<std::unique_ptr<Decoder>> Create(const Weights* weights,
@@ -68,8 +70,8 @@ class Decoder {
   // Attention of one head for the tokens [begin, end).
   void AttendSelf(int32_t layer, int32_t head, int32_t begin, int32_t end, float* scores);
   void AttendCross(int32_t layer, int32_t head, int32_t begin, int32_t end, float* scores);
-  // Calls attend(head, first token, end, scores) for all heads and tokens, in parallel. Tokens of one
-  // sequence stay together.
+  // Calls attend(head, first token, end, scores) for all heads and tokens, in parallel. Tokens of
+  // one sequence stay together.
   template <typename Attend>
   void ForHeads(const Attend& attend);
 

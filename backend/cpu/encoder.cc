@@ -96,7 +96,8 @@ void Encoder::ProjectLayer(int32_t layer, int32_t begin, int32_t end) {
   const SelfAttention& weights = weights_->encoder().layers[layer].self;
   const int32_t rows = end - begin;
   if (layer == 0) Embed(begin, end);
-  RunNorm(compute_, weights.norm, weights_->spec().norm_epsilon, hidden_.from(begin), rows, normed_);
+  RunNorm(compute_, weights.norm, weights_->spec().norm_epsilon, hidden_.from(begin), rows,
+          normed_);
   RunLinear(compute_, weights.qkv, normed_, rows, qkv_.from(begin), Store::kReplace);
 }
 
@@ -144,8 +145,8 @@ void Encoder::PackHead(const Source& source, int32_t head, float* keys, float* v
   for (int32_t j = 0; j < source.length; ++j) {
     const float* key = qkv_.row(source.first_row + j) + inner + head * dim;
     const float* value = key + inner;
-    float* key_column = keys + static_cast<size_t>(j / kPanelColumns) * dim * kPanelColumns +
-                        j % kPanelColumns;
+    float* key_column =
+        keys + static_cast<size_t>(j / kPanelColumns) * dim * kPanelColumns + j % kPanelColumns;
     for (int32_t d = 0; d < dim; ++d) key_column[d * kPanelColumns] = key[d];
     for (int32_t first = 0; first < dim; first += kPanelColumns) {
       float* panel = values + static_cast<size_t>(first) * source.length +
@@ -161,7 +162,8 @@ void Encoder::Attend(int32_t layer, int32_t head, const Segment& segment, int32_
   const Source& source = *segment.source;
   float* keys = scratch;
   float* values = keys + padded_source_ * spec.head_dim;
-  const Rows scores{values + padded_source_ * value_panels_ * kPanelColumns, RowStride(source.length)};
+  const Rows scores{values + padded_source_ * value_panels_ * kPanelColumns,
+                    RowStride(source.length)};
   PackHead(source, head, keys, values);
   GemmArgs score;
   score.x_stride = qkv_.stride;
@@ -210,8 +212,8 @@ void Encoder::WriteCross(int32_t layer, int32_t begin, int32_t end) {
     for (const Segment& segment : segments_) {
       for (int32_t row = segment.begin; row < segment.end; ++row) {
         const float* key = cross_.row(row - begin) + head * spec.head_dim;
-        kv_->Write(segment.source->spans.cross_blocks.data(), row - segment.source->first_row, layer, head,
-                   key, key + spec.decoder_inner());
+        kv_->Write(segment.source->spans.cross_blocks.data(), row - segment.source->first_row,
+                   layer, head, key, key + spec.decoder_inner());
       }
     }
   });

@@ -28,13 +28,13 @@ struct EncoderSource {
   std::span<const BlockId> cross_blocks;  // enough for ids.size() positions
 };
 
-// Encodes batches of sources, token-packed: rows of all sources lie one after the other without padding,
-// and attention stays inside each source. Fp32 throughout; a source's values do not depend on the
-// others.
+// Encodes batches of sources, token-packed: rows of all sources lie one after the other without
+// padding, and attention stays inside each source. Fp32 throughout; a source's values do not depend
+// on the others.
 //
-// The work is cut into slices of at most kSliceTokens rows of one layer, so that its owner can do other
-// things between them: Begin() a batch, then Advance() until it returns true. One thread; borrows all
-// of its arguments. Memory: all allocated by Create().
+// The work is cut into slices of at most kSliceTokens rows of one layer, so that its owner can do
+// other things between them: Begin() a batch, then Advance() until it returns true. One thread;
+// borrows all of its arguments. Memory: all allocated by Create().
 class Encoder {
  public:
   static constexpr int32_t kSliceTokens = 256;
@@ -43,8 +43,8 @@ class Encoder {
                                                                const Compute& compute, KvPool* kv,
                                                                const EncoderOptions& options);
 
-  // Only when the last batch has ended. What the spans point to must live until this batch has. An empty
-  // batch ends at once.
+  // Only when the last batch has ended. What the spans point to must live until this batch has. An
+  // empty batch ends at once.
   void Begin(std::span<const EncoderSource> batch);
   // Runs one slice. Returns true once the batch has ended: its cross blocks are filled.
   bool Advance();
@@ -96,9 +96,9 @@ class Encoder {
   size_t value_panels_ = 0;   // of one head
   size_t padded_source_ = 0;  // max_source_tokens_ rounded up to whole panels
   AnonymousMemory memory_;
-  Rows hidden_, qkv_;                          // [max_tokens, ...]
+  Rows hidden_, qkv_;                              // [max_tokens, ...]
   Rows normed_, attended_, ffn_, ffn_up_, cross_;  // [kSliceTokens, ...]
-  Rows scratch_;                               // [threads, keys + values + scores]
+  Rows scratch_;                                   // [threads, keys + values + scores]
 };
 
 }  // namespace seq2seq::cpu

@@ -25,7 +25,8 @@ inline float FromFloat16(uint16_t bits) {
   if (magnitude >= 0x7c00) {
     return std::bit_cast<float>(sign | 0x7f800000 | (magnitude & 0x3ff) << 13);
   }
-  // A float with the same exponent and mantissa fields is smaller by 2^112; subnormals come out right.
+  // A float with the same exponent and mantissa fields is smaller by 2^112; subnormals come out
+  // right.
   const float value = std::bit_cast<float>(magnitude << 13) * 0x1p112F;
   return std::bit_cast<float>(std::bit_cast<uint32_t>(value) | sign);
 }

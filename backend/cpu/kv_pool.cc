@@ -19,7 +19,8 @@ Result<KvPool> KvPool::Create(const ModelSpec& spec, int64_t bytes) {
                "bytes, and at least one is needed",
                bytes, kPanelColumns, block_bytes));
   }
-  const int64_t blocks = std::min<int64_t>(bytes / block_bytes, std::numeric_limits<int32_t>::max());
+  const int64_t blocks =
+      std::min<int64_t>(bytes / block_bytes, std::numeric_limits<int32_t>::max());
   SEQ2SEQ_ASSIGN_OR_RETURN(
       AnonymousMemory memory,
       AnonymousMemory::Map(blocks * block_bytes, "the KV cache (option 'kv_cache_bytes')"));

@@ -14,13 +14,14 @@
 
 namespace seq2seq::cpu {
 
-// A block holds kPanelColumns positions of all decoder layers: [layer, head, keys then values], fp32.
-// A head's keys are [head_dim, kPanelColumns], a panel as matrix kernels read them, so that scores of a
-// block are a product without sums across a vector; its values are [kPanelColumns, value_stride].
-// Written and read by the engine's threads, each part by one at a time.
+// A block holds kPanelColumns positions of all decoder layers: [layer, head, keys then values],
+// fp32. A head's keys are [head_dim, kPanelColumns], a panel as matrix kernels read them, so that
+// scores of a block are a product without sums across a vector; its values are [kPanelColumns,
+// value_stride]. Written and read by the engine's threads, each part by one at a time.
 class KvPool {
  public:
-  // As many blocks as fit into `bytes`. kInvalidArgument names kv_cache_bytes where not even one fits.
+  // As many blocks as fit into `bytes`. kInvalidArgument names kv_cache_bytes where not even one
+  // fits.
   [[nodiscard]] static Result<KvPool> Create(const ModelSpec& spec, int64_t bytes);
 
   int32_t total_blocks() const { return total_blocks_; }

@@ -56,8 +56,7 @@ bool PackColumn(const std::vector<float>& values, DType dtype, int32_t column, s
   const uint16_t infinity = dtype == DType::kFloat16 ? 0x7c00 : 0x7f80;
   bool fits = true;
   for (size_t k = 0; k < depth; ++k) {
-    const uint16_t bits =
-        dtype == DType::kFloat16 ? ToFloat16(values[k]) : ToBFloat16(values[k]);
+    const uint16_t bits = dtype == DType::kFloat16 ? ToFloat16(values[k]) : ToBFloat16(values[k]);
     if ((bits & 0x7fff) == infinity && std::isfinite(values[k])) fits = false;
     out[k * kPanelColumns] = bits;
   }
@@ -77,8 +76,7 @@ Result<PackedMatrix> PackedMatrix::Pack(std::span<const TensorView> parts, DType
   matrix.depth_ = static_cast<int32_t>(parts.front().shape[1]);
   matrix.dtype_ = dtype;
   matrix.data_ = memory;
-  const size_t panel_bytes =
-      static_cast<size_t>(matrix.depth_) * kPanelColumns * DTypeBytes(dtype);
+  const size_t panel_bytes = static_cast<size_t>(matrix.depth_) * kPanelColumns * DTypeBytes(dtype);
   std::vector<float> values(matrix.depth_);
   for (const TensorView& part : parts) {
     for (int64_t row = 0; row < part.shape[0]; ++row, ++matrix.outputs_) {
@@ -86,10 +84,10 @@ Result<PackedMatrix> PackedMatrix::Pack(std::span<const TensorView> parts, DType
       const int32_t column = matrix.outputs_ % kPanelColumns;
       std::byte* panel = memory + matrix.outputs_ / kPanelColumns * panel_bytes;
       if (!PackColumn(values, dtype, column, panel)) {
-        return InvalidArgument("a value of " + std::string(name) + ", row " + std::to_string(row) +
-                               ", stored as " + std::string(DTypeName(part.dtype)) +
-                               ", is too large for option 'weights_dtype' = " +
-                               std::string(DTypeName(dtype)));
+        return InvalidArgument(
+            "a value of " + std::string(name) + ", row " + std::to_string(row) + ", stored as " +
+            std::string(DTypeName(part.dtype)) +
+            ", is too large for option 'weights_dtype' = " + std::string(DTypeName(dtype)));
       }
     }
   }

@@ -26,8 +26,9 @@ class PackedMatrix {
   // Bytes that `outputs` x `depth` values of `dtype` take, a multiple of 64.
   static size_t PackedBytes(int64_t outputs, int64_t depth, DType dtype);
 
-  // Packs `parts` (the same depth in all), cast to `dtype`, into `memory` of PackedBytes() bytes, which
-  // must outlive the matrix. kInvalidArgument if a finite value does not fit `dtype`; `name` is for it.
+  // Packs `parts` (the same depth in all), cast to `dtype`, into `memory` of PackedBytes() bytes,
+  // which must outlive the matrix. kInvalidArgument if a finite value does not fit `dtype`; `name`
+  // is for it.
   [[nodiscard]] static Result<PackedMatrix> Pack(std::span<const TensorView> parts, DType dtype,
                                                  std::string_view name, std::byte* memory);
 

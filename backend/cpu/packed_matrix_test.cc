@@ -14,15 +14,20 @@ namespace seq2seq::cpu {
 namespace {
 
 TensorView View(const std::vector<float>& values, int64_t rows) {
-  return {reinterpret_cast<const std::byte*>(values.data()), DType::kFloat32,
+  return {reinterpret_cast<const std::byte*>(values.data()),
+          DType::kFloat32,
           {rows, static_cast<int64_t>(values.size()) / rows}};
 }
 
 TEST(FloatFormatsTest, EveryHalfSurvivesTheRoundTrip) {
   for (uint32_t bits = 0; bits < 0x10000; ++bits) {
     const auto half = static_cast<uint16_t>(bits);
-    if ((bits & 0x7fff) <= 0x7c00) EXPECT_EQ(ToFloat16(FromFloat16(half)), half);
-    if ((bits & 0x7fff) <= 0x7f80) EXPECT_EQ(ToBFloat16(FromBFloat16(half)), half);
+    if ((bits & 0x7fff) <= 0x7c00) {
+      EXPECT_EQ(ToFloat16(FromFloat16(half)), half);
+    }
+    if ((bits & 0x7fff) <= 0x7f80) {
+      EXPECT_EQ(ToBFloat16(FromBFloat16(half)), half);
+    }
   }
   const float nan = std::numeric_limits<float>::quiet_NaN();
   EXPECT_TRUE(std::isnan(FromFloat16(ToFloat16(nan))));
@@ -36,12 +41,12 @@ TEST(FloatFormatsTest, KnownValues) {
   EXPECT_EQ(FromFloat16(0xc000), -2.0F);
   EXPECT_EQ(ToFloat16(65519.0F), 0x7bff);
   EXPECT_EQ(ToFloat16(65520.0F), 0x7c00);
-  EXPECT_EQ(ToFloat16(1.0F + 0x1p-11F), 0x3c00);            // tie: to even
-  EXPECT_EQ(ToFloat16(1.0F + 3 * 0x1p-11F), 0x3c02);        // tie: to even
-  EXPECT_EQ(ToFloat16(0x1p-25F), 0x0000);                   // tie: to even
-  EXPECT_EQ(ToFloat16(1.5F * 0x1p-24F), 0x0002);            // tie: to even
-  EXPECT_EQ(ToBFloat16(1.0F + 0x1p-8F), 0x3f80);            // tie: to even
-  EXPECT_EQ(ToBFloat16(1.0F + 3 * 0x1p-8F), 0x3f82);        // tie: to even
+  EXPECT_EQ(ToFloat16(1.0F + 0x1p-11F), 0x3c00);      // tie: to even
+  EXPECT_EQ(ToFloat16(1.0F + 3 * 0x1p-11F), 0x3c02);  // tie: to even
+  EXPECT_EQ(ToFloat16(0x1p-25F), 0x0000);             // tie: to even
+  EXPECT_EQ(ToFloat16(1.5F * 0x1p-24F), 0x0002);      // tie: to even
+  EXPECT_EQ(ToBFloat16(1.0F + 0x1p-8F), 0x3f80);      // tie: to even
+  EXPECT_EQ(ToBFloat16(1.0F + 3 * 0x1p-8F), 0x3f82);  // tie: to even
 }
 
 class PackedMatrixTest : public testing::TestWithParam<DType> {};

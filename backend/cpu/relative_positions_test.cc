@@ -9,9 +9,9 @@
 namespace seq2seq::cpu {
 namespace {
 
-// The paper's formula in exact terms: the largest bucket whose lower border, exact * (max / exact)^(step
-// / steps), is not above the distance; borders are compared in double, with room for rounding at a
-// border that is a whole number.
+// The paper's formula in exact terms: the largest bucket whose lower border, exact * (max /
+// exact)^(step / steps), is not above the distance; borders are compared in double, with room for
+// rounding at a border that is a whole number.
 int32_t NaiveSide(int32_t away, int32_t buckets, int32_t max_distance) {
   const int32_t exact = buckets / 2;
   if (away < exact) return away;
@@ -30,8 +30,8 @@ TEST(RelativeBucketTest, FollowsThePapersFormula) {
         RelativePositionSpec{64, 256}}) {
     for (int32_t distance = -600; distance <= 600; ++distance) {
       const int32_t half = spec.buckets / 2;
-      const int32_t both = NaiveSide(std::abs(distance), half, spec.max_distance) +
-                           (distance > 0 ? half : 0);
+      const int32_t both =
+          NaiveSide(std::abs(distance), half, spec.max_distance) + (distance > 0 ? half : 0);
       EXPECT_EQ(RelativeBucket(distance, true, spec), both) << distance << ", " << spec.buckets;
       const int32_t past = NaiveSide(distance < 0 ? -distance : 0, spec.buckets, spec.max_distance);
       EXPECT_EQ(RelativeBucket(distance, false, spec), past) << distance << ", " << spec.buckets;

@@ -56,8 +56,8 @@ Status SlotTable::Check(const StepPlan& plan) {
   }
   for (SlotId slot : plan.rows) {
     if (!Exists(slot) || !bound_[slot] || in_row_[slot]) {
-      return Internal(Format("step {} has a row for slot {}, which is not bound or has two", plan.step,
-                             slot));
+      return Internal(
+          Format("step {} has a row for slot {}, which is not bound or has two", plan.step, slot));
     }
     in_row_[slot] = 1;
   }
@@ -67,9 +67,9 @@ Status SlotTable::Check(const StepPlan& plan) {
 Status SlotTable::CheckBind(const BindRecord& record) const {
   if (record.pending_tokens.empty() || record.position < 0 || record.generated < 0 ||
       record.max_new_tokens <= record.generated) {
-    return Internal(Format("the bind of slot {} has {} pending tokens, position {}, {} of {} new tokens",
-                           record.slot, record.pending_tokens.size(), record.position,
-                           record.generated, record.max_new_tokens));
+    return Internal(Format(
+        "the bind of slot {} has {} pending tokens, position {}, {} of {} new tokens", record.slot,
+        record.pending_tokens.size(), record.position, record.generated, record.max_new_tokens));
   }
   for (int32_t token : record.pending_tokens) {
     if (token < 0 || token >= limits_.vocab_size) {
@@ -80,10 +80,10 @@ Status SlotTable::CheckBind(const BindRecord& record) const {
   const int32_t cached = CachedTokens(record);
   if (cached > limits_.decoder_tokens || record.source_length < 1 ||
       record.source_length > limits_.source_tokens) {
-    return Internal(Format("the bind of slot {} needs {} decoder and {} source positions; there are {} "
-                           "and {}",
-                           record.slot, cached, record.source_length, limits_.decoder_tokens,
-                           limits_.source_tokens));
+    return Internal(Format(
+        "the bind of slot {} needs {} decoder and {} source positions; there are {} "
+        "and {}",
+        record.slot, cached, record.source_length, limits_.decoder_tokens, limits_.source_tokens));
   }
   SEQ2SEQ_RETURN_IF_ERROR(CheckBlocks(record.self_blocks, cached, "self", record.slot));
   return CheckBlocks(record.cross_blocks, record.source_length, "cross", record.slot);
@@ -97,8 +97,8 @@ Status SlotTable::CheckBlocks(std::span<const BlockId> blocks, int32_t tokens, c
   }
   for (BlockId block : blocks) {
     if (block < 0 || block >= limits_.total_blocks) {
-      return Internal(Format("the bind of slot {} names {} block {}; there are {}", slot, kind, block,
-                             limits_.total_blocks));
+      return Internal(Format("the bind of slot {} names {} block {}; there are {}", slot, kind,
+                             block, limits_.total_blocks));
     }
   }
   return OkStatus();
@@ -122,8 +122,8 @@ void SlotTable::Apply(const StepPlan& plan) {
     // Surplus blocks are never reached.
     std::copy_n(record.self_blocks.begin(), BlocksFor(CachedTokens(record), limits_.block_tokens),
                 slot.self_blocks);
-    std::copy_n(record.cross_blocks.begin(),
-                BlocksFor(record.source_length, limits_.block_tokens), slot.cross_blocks);
+    std::copy_n(record.cross_blocks.begin(), BlocksFor(record.source_length, limits_.block_tokens),
+                slot.cross_blocks);
   }
 }
 

@@ -15,10 +15,10 @@ namespace seq2seq::cpu {
 
 struct Slot {
   bool bound = false;
-  bool ended = false;            // its stop was reported; rows of it are masked
-  int32_t pending_count = 0;     // tokens not in the cache yet
-  int32_t* pending = nullptr;    // [pending_count]
-  int32_t position = 0;          // tokens in the cache
+  bool ended = false;          // its stop was reported; rows of it are masked
+  int32_t pending_count = 0;   // tokens not in the cache yet
+  int32_t* pending = nullptr;  // [pending_count]
+  int32_t position = 0;        // tokens in the cache
   int32_t generated = 0;
   int32_t min_new_tokens = 0;
   int32_t max_new_tokens = 0;
@@ -38,7 +38,8 @@ struct SlotLimits {
   int32_t vocab_size = 0;
 };
 
-// Checks plans and applies their bind and unbind records. Allocates when made only. Not thread-safe.
+// Checks plans and applies their bind and unbind records. Allocates when made only. Not
+// thread-safe.
 class SlotTable {
  public:
   explicit SlotTable(const SlotLimits& limits);
@@ -58,10 +59,10 @@ class SlotTable {
 
   SlotLimits limits_;
   std::vector<Slot> slots_;
-  std::vector<int32_t> pending_;   // [slots, decoder_tokens]
-  std::vector<BlockId> blocks_;    // [slots, self blocks and cross blocks]
-  std::vector<uint8_t> bound_;     // scratch of Check()
-  std::vector<uint8_t> in_row_;    // scratch of Check()
+  std::vector<int32_t> pending_;  // [slots, decoder_tokens]
+  std::vector<BlockId> blocks_;   // [slots, self blocks and cross blocks]
+  std::vector<uint8_t> bound_;    // scratch of Check()
+  std::vector<uint8_t> in_row_;   // scratch of Check()
 };
 
 }  // namespace seq2seq::cpu

@@ -22,12 +22,11 @@ Result<std::unique_ptr<StepRunner>> StepRunner::Create(const Weights* weights,
                           .vocab_size = vocab};
   std::unique_ptr<StepRunner> runner(
       new StepRunner(compute, std::move(options.eos_token_ids), limits));
-  SEQ2SEQ_ASSIGN_OR_RETURN(
-      runner->decoder_,
-      Decoder::Create(weights, compute, kv,
-                      {.max_logits_rows = options.max_slots,
-                       .max_source_tokens = options.max_source_tokens,
-                       .max_decoder_tokens = options.max_decoder_tokens}));
+  SEQ2SEQ_ASSIGN_OR_RETURN(runner->decoder_,
+                           Decoder::Create(weights, compute, kv,
+                                           {.max_logits_rows = options.max_slots,
+                                            .max_source_tokens = options.max_source_tokens,
+                                            .max_decoder_tokens = options.max_decoder_tokens}));
   for (int32_t i = 0; i < compute.pool->threads(); ++i) runner->samplers_.emplace_back(vocab);
   runner->rows_.reserve(options.max_slots);
   runner->alive_.reserve(options.max_slots);

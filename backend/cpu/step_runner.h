@@ -30,7 +30,8 @@ struct StepRunnerOptions {
 class StepRunner {
  public:
   [[nodiscard]] static Result<std::unique_ptr<StepRunner>> Create(const Weights* weights,
-                                                                  const Compute& compute, KvPool* kv,
+                                                                  const Compute& compute,
+                                                                  KvPool* kv,
                                                                   StepRunnerOptions options);
 
   // Takes the plan over; with an error nothing changes.

@@ -15,11 +15,11 @@ namespace seq2seq::cpu {
 
 // Runs loops on its threads and on the thread that calls Run(). One caller at a time.
 //
-// A loop is cut into chunks; each thread claims the next one when it has ended its last, so a thread
-// that the system took off its core delays a loop by one chunk at most, and one that is still asleep
-// by nothing. Which thread runs a chunk must not matter to its result.
-// Waiting threads look for work for some microseconds, the gap between two loops of a step, and then
-// sleep in the kernel: an idle engine uses no processor time.
+// A loop is cut into chunks; each thread claims the next one when it has ended its last, so a
+// thread that the system took off its core delays a loop by one chunk at most, and one that is
+// still asleep by nothing. Which thread runs a chunk must not matter to its result. Waiting threads
+// look for work for some microseconds, the gap between two loops of a step, and then sleep in the
+// kernel: an idle engine uses no processor time.
 class ThreadPool {
  public:
   static constexpr int32_t kMaxChunks = (1 << 20) - 1;
@@ -33,8 +33,9 @@ class ThreadPool {
 
   int32_t threads() const { return static_cast<int32_t>(workers_.size()) + 1; }
 
-  // Calls body(chunk, thread) for every chunk in [0, chunks), and returns when all have ended. `thread`
-  // is in [0, threads()), 0 for the caller: an index for scratch memory. The body must not throw.
+  // Calls body(chunk, thread) for every chunk in [0, chunks), and returns when all have ended.
+  // `thread` is in [0, threads()), 0 for the caller: an index for scratch memory. The body must not
+  // throw.
   template <typename Body>
   void Run(int32_t chunks, Body&& body) {
     if (chunks <= 0) return;
@@ -58,9 +59,9 @@ class ThreadPool {
   // Claims and runs chunks of the current loop until none is left.
   void Work(int32_t thread);
 
-  // The loop that runs: epoch (24 bits), number of chunks (20), next chunk (20). One word, so that a
-  // thread that claims late can't mistake one loop for another; and a loop with a claimed chunk can't
-  // end, so target_ and trampoline_ belong to the claim.
+  // The loop that runs: epoch (24 bits), number of chunks (20), next chunk (20). One word, so that
+  // a thread that claims late can't mistake one loop for another; and a loop with a claimed chunk
+  // can't end, so target_ and trampoline_ belong to the claim.
   std::atomic<uint64_t> ticket_{0};
   void* target_ = nullptr;
   Trampoline trampoline_ = nullptr;

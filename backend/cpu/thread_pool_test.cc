@@ -28,8 +28,8 @@ TEST_P(ThreadPoolTest, RunsEveryChunkOnce) {
   }
 }
 
-// A loop reads what the loop before wrote, on whichever thread: thousands of times, with sleeps between
-// some so that workers go to sleep in the kernel as well.
+// A loop reads what the loop before wrote, on whichever thread: thousands of times, with sleeps
+// between some so that workers go to sleep in the kernel as well.
 TEST_P(ThreadPoolTest, LoopsSeeTheResultsOfTheLoopsBefore) {
   auto pool = ThreadPool::Create(GetParam());
   ASSERT_TRUE(pool);

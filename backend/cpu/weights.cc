@@ -34,8 +34,8 @@ class Packer {
   }
 
   void Add(Linear* target, std::vector<LinearWeights> parts, std::string name) {
-    const bool biased = std::ranges::any_of(
-        parts, [](const LinearWeights& part) { return part.bias.present(); });
+    const bool biased =
+        std::ranges::any_of(parts, [](const LinearWeights& part) { return part.bias.present(); });
     std::vector<TensorView> weights;
     for (const LinearWeights& part : parts) {
       weights.push_back(part.weight);
@@ -53,8 +53,7 @@ class Packer {
     SEQ2SEQ_ASSIGN_OR_RETURN(AnonymousMemory memory, AnonymousMemory::Map(bytes, "the weights"));
     std::byte* at = memory.data();
     for (const PackJob& job : jobs_) {
-      SEQ2SEQ_ASSIGN_OR_RETURN(*job.target,
-                               PackedMatrix::Pack(job.parts, job.dtype, job.name, at));
+      SEQ2SEQ_ASSIGN_OR_RETURN(*job.target, PackedMatrix::Pack(job.parts, job.dtype, job.name, at));
       at += Bytes(job);
       for (const TensorView& part : job.parts) ForgetPages(part);
     }
@@ -73,8 +72,9 @@ class Packer {
   static void ForgetPages(const TensorView& view) {
     const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
     const auto begin = (reinterpret_cast<uintptr_t>(view.data) + page - 1) / page * page;
-    const auto end = (reinterpret_cast<uintptr_t>(view.data) +
-                      view.elements() * DTypeBytes(view.dtype)) / page * page;
+    const auto end =
+        (reinterpret_cast<uintptr_t>(view.data) + view.elements() * DTypeBytes(view.dtype)) / page *
+        page;
     if (end > begin) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
   }
 

@@ -53,13 +53,14 @@ struct Stack {
   std::vector<float> final_norm;
 };
 
-// Immutable, shared by the engines of one model that use one dtype; safe from any thread. Matrices stay
-// in the format they are stored in (or cast to) and are widened where they are used; one copy in all:
-// a tied head and the embeddings are the same memory. Does not need the checkpoint once made.
+// Immutable, shared by the engines of one model that use one dtype; safe from any thread. Matrices
+// stay in the format they are stored in (or cast to) and are widened where they are used; one copy
+// in all: a tied head and the embeddings are the same memory. Does not need the checkpoint once
+// made.
 class Weights {
  public:
-  // `dtype` absent: as stored. kUnsupported if the CPU engine lacks something that the spec asks for;
-  // kInvalidArgument if values do not fit `dtype` or memory is short.
+  // `dtype` absent: as stored. kUnsupported if the CPU engine lacks something that the spec asks
+  // for; kInvalidArgument if values do not fit `dtype` or memory is short.
   [[nodiscard]] static Result<std::shared_ptr<const Weights>> Make(const Checkpoint& checkpoint,
                                                                    std::optional<DType> dtype);
 

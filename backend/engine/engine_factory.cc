@@ -15,7 +15,8 @@ class BuiltInEngines final : public EngineFactory {
   explicit BuiltInEngines(std::shared_ptr<const Checkpoint> checkpoint)
       : checkpoint_(std::move(checkpoint)) {}
 
-  Result<std::unique_ptr<Engine>> Create(const EngineOptions& options, Notifier* notifier) override {
+  Result<std::unique_ptr<Engine>> Create(const EngineOptions& options,
+                                         Notifier* notifier) override {
     if (options.kind == EngineKind::kCuda) {
       return Unsupported("this build has no CUDA engine; allowed: option 'engine' = cpu");
     }
@@ -32,8 +33,8 @@ class BuiltInEngines final : public EngineFactory {
   }
 
  private:
-  // The lock is held while weights are made: instances of a model that load at once wait for the first
-  // and share its weights.
+  // The lock is held while weights are made: instances of a model that load at once wait for the
+  // first and share its weights.
   Result<std::shared_ptr<const cpu::Weights>> CpuWeights(std::optional<DType> dtype) {
     std::lock_guard lock(mutex_);
     std::weak_ptr<const cpu::Weights>& shared = cpu_weights_[dtype];

@@ -41,8 +41,8 @@ Result<std::vector<DriverSequence>> EngineDriver::Encode(std::span<const DriverR
     DriverSequence& sequence = sequences.emplace_back();
     sequence.request = request;
     sequence.cross_blocks = TakeBlocks(static_cast<int64_t>(request.source.size()));
-    sequence.self_blocks = TakeBlocks(static_cast<int64_t>(request.prefix.size()) +
-                                      request.max_new_tokens - 1);
+    sequence.self_blocks =
+        TakeBlocks(static_cast<int64_t>(request.prefix.size()) + request.max_new_tokens - 1);
   }
   const EngineInfo& info = engine_->info();
   std::vector<DriverSequence*> batch;
@@ -121,8 +121,7 @@ Status EngineDriver::Step(std::span<DriverSequence* const> rows) {
   SEQ2SEQ_RETURN_IF_ERROR(engine_->Launch(plan_));
   for (SlotId slot : plan_.unbind) std::erase(bound_slots_, slot);
   for (const BindRecord& record : plan_.bind) bound_slots_.push_back(record.slot);
-  SEQ2SEQ_RETURN_IF_ERROR(
-      WaitUntil(notifier_, [&] { return engine_->PollStep(&result_); }));
+  SEQ2SEQ_RETURN_IF_ERROR(WaitUntil(notifier_, [&] { return engine_->PollStep(&result_); }));
   SEQ2SEQ_RETURN_IF_ERROR(result_.status);
   if (result_.step != plan_.step || result_.rows.size() != rows.size()) {
     return Internal("the result belongs to another plan");
@@ -132,9 +131,8 @@ Status EngineDriver::Step(std::span<DriverSequence* const> rows) {
     DriverSequence& sequence = *rows[i];
     if (row.slot != sequence.slot) return Internal("a row of the result has another slot");
     for (int32_t token = row.first_token; token < row.first_token + row.token_count; ++token) {
-      sequence.cached += sequence.tokens.empty()
-                             ? static_cast<int32_t>(sequence.request.prefix.size())
-                             : 1;
+      sequence.cached +=
+          sequence.tokens.empty() ? static_cast<int32_t>(sequence.request.prefix.size()) : 1;
       sequence.tokens.push_back(result_.tokens[token]);
       sequence.logprobs.push_back(result_.logprobs[token]);
     }

@@ -31,7 +31,7 @@ struct DriverSequence {
   float score = 0.0F;
   StopReason stop = StopReason::kNone;
 
-  SlotId slot = -1;  // -1: not in a slot
+  SlotId slot = -1;    // -1: not in a slot
   int32_t cached = 0;  // decoder tokens in the cache
   bool bind = false;   // to be bound by the next step
   std::vector<BlockId> self_blocks;
@@ -45,8 +45,8 @@ class EngineDriver {
   // Borrows both; `notifier` is the engine's.
   EngineDriver(Engine* engine, Notifier* notifier);
 
-  // Encodes `requests`, as many at once as the engine takes, and returns their sequences, not in slots
-  // yet. A failed encode shows in DriverSequence::status.
+  // Encodes `requests`, as many at once as the engine takes, and returns their sequences, not in
+  // slots yet. A failed encode shows in DriverSequence::status.
   [[nodiscard]] Result<std::vector<DriverSequence>> Encode(std::span<const DriverRequest> requests);
 
   // Gives the sequence a slot from the next step on: a fresh one, or one that left.

@@ -21,9 +21,8 @@ Result<std::optional<int64_t>> ReadNumber(const char* variable, int64_t most) {
   int64_t value = 0;
   const auto [stop, code] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   if (code != std::errc() || stop != digits.data() + digits.size() || value < 0 || value > most) {
-    return InvalidArgument(
-        Format("environment variable {} is '{}'; a number in [0, {}] is allowed", variable, text,
-               most));
+    return InvalidArgument(Format("environment variable {} is '{}'; a number in [0, {}] is allowed",
+                                  variable, text, most));
   }
   return std::optional<int64_t>(value);
 }
@@ -32,8 +31,7 @@ Result<std::optional<int64_t>> ReadNumber(const char* variable, int64_t most) {
 
 Result<EngineFaults> EngineFaultsFromEnvironment() {
   EngineFaults faults;
-  SEQ2SEQ_ASSIGN_OR_RETURN(const auto delay_ms,
-                           ReadNumber("SEQ2SEQ_TEST_STEP_DELAY_MS", kMostMs));
+  SEQ2SEQ_ASSIGN_OR_RETURN(const auto delay_ms, ReadNumber("SEQ2SEQ_TEST_STEP_DELAY_MS", kMostMs));
   faults.step_delay_ns = delay_ms.value_or(0) * kNsPerMs;
   SEQ2SEQ_ASSIGN_OR_RETURN(faults.fail_step, ReadNumber("SEQ2SEQ_TEST_FAIL_STEP", INT64_MAX));
   SEQ2SEQ_ASSIGN_OR_RETURN(const auto token,

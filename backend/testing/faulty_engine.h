@@ -18,8 +18,9 @@ namespace seq2seq {
 
 // Environment variables, read when the library is loaded. Unset or empty: no such fault.
 //   SEQ2SEQ_TEST_STEP_DELAY_MS=n      a step's result is kept back until n ms after its launch
-//   SEQ2SEQ_TEST_FAIL_STEP=n          each engine's n-th step (from 1) fails, and the engine with it
-//   SEQ2SEQ_TEST_FAIL_ENCODE_TOKEN=n  encoding a source that holds token n fails, for that source alone
+//   SEQ2SEQ_TEST_FAIL_STEP=n          each engine's n-th step (from 1) fails, and the engine with
+//   it SEQ2SEQ_TEST_FAIL_ENCODE_TOKEN=n  encoding a source that holds token n fails, for that
+//   source alone
 struct EngineFaults {
   int64_t step_delay_ns = 0;
   std::optional<int64_t> fail_step = {};
@@ -29,8 +30,8 @@ struct EngineFaults {
 // kInvalidArgument names a variable whose value is no number >= 0.
 [[nodiscard]] Result<EngineFaults> EngineFaultsFromEnvironment();
 
-// Obeys engine.h as the engine within does, except that nobody is rung when a delay is over: schedulers
-// look every millisecond while a step is in flight. Allocates, as it is for tests.
+// Obeys engine.h as the engine within does, except that nobody is rung when a delay is over:
+// schedulers look every millisecond while a step is in flight. Allocates, as it is for tests.
 class FaultyEngine final : public Engine {
  public:
   // `clock` outlives the engine.
@@ -50,10 +51,10 @@ class FaultyEngine final : public Engine {
   const std::unique_ptr<Engine> engine_;
   const EngineFaults faults_;
   const Clock* const clock_;
-  std::vector<uint64_t> doomed_;     // tickets whose encodes are to fail
-  std::deque<int64_t> due_ns_;       // of the steps in flight, oldest first
+  std::vector<uint64_t> doomed_;  // tickets whose encodes are to fail
+  std::deque<int64_t> due_ns_;    // of the steps in flight, oldest first
   int64_t steps_polled_ = 0;
-  mutable std::mutex mutex_;         // Health() comes from any thread
+  mutable std::mutex mutex_;  // Health() comes from any thread
   bool failed_ = false;
 };
 
@@ -64,8 +65,7 @@ class FaultyEngineFactory final : public EngineFactory {
                       std::shared_ptr<const Clock> clock)
       : factory_(std::move(factory)), faults_(faults), clock_(std::move(clock)) {}
 
-  Result<std::unique_ptr<Engine>> Create(const EngineOptions& options,
-                                         Notifier* notifier) override;
+  Result<std::unique_ptr<Engine>> Create(const EngineOptions& options, Notifier* notifier) override;
 
  private:
   const std::unique_ptr<EngineFactory> factory_;

@@ -31,6 +31,7 @@ class FaultyEngineTest : public ::testing::Test {
     if (Status started = engine_->StartEncode({&item, 1}); !started) return started;
     fake_->CompleteEncodes();
     std::vector<EncodeDone> done;
+    done.reserve(fake_->info().max_encode_items);
     engine_->PollEncoded(&done);
     EXPECT_EQ(done.size(), 1U);
     return done.at(0).status;
@@ -70,6 +71,7 @@ TEST_F(FaultyEngineTest, KeepsResultsBack) {
   ASSERT_TRUE(Launch(1));
   fake_->CompleteStep();
   StepResult result;
+  result.Reserve(fake_->info().max_slots);
   EXPECT_FALSE(engine_->PollStep(&result));
   clock_.AdvanceMs(4);
   EXPECT_FALSE(engine_->PollStep(&result));

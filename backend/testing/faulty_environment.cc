@@ -13,13 +13,14 @@ BackendEnvironment MakeBackendEnvironment() {
   BackendEnvironment environment;
   environment.clock = clock;
   environment.load_checkpoint =
-      [faults](const std::filesystem::path& directory) -> Result<std::shared_ptr<const Checkpoint>> {
+      [faults](
+          const std::filesystem::path& directory) -> Result<std::shared_ptr<const Checkpoint>> {
     if (!faults) return std::unexpected(faults.error());
     return Checkpoint::Load(directory);
   };
   environment.make_engine_factory =
-      [faults, clock](std::shared_ptr<const Checkpoint> checkpoint)
-      -> std::unique_ptr<EngineFactory> {
+      [faults,
+       clock](std::shared_ptr<const Checkpoint> checkpoint) -> std::unique_ptr<EngineFactory> {
     return std::make_unique<FaultyEngineFactory>(MakeEngineFactory(std::move(checkpoint)), *faults,
                                                  clock);
   };

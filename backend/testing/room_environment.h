@@ -15,8 +15,8 @@
 
 namespace seq2seq {
 
-// While one lives, it is what MakeBackendEnvironment() hands out (C entry points leave no other way).
-// It must outlive the backend.
+// While one lives, it is what MakeBackendEnvironment() hands out (C entry points leave no other
+// way). It must outlive the backend.
 class RoomEnvironment {
  public:
   explicit RoomEnvironment(const FakeEngineOptions& engines);

@@ -46,23 +46,22 @@ TEST(ModelOptionsTest, BadValuesNameKeyValueAndWhatIsAllowed) {
     const char* value;
     const char* allowed;
   };
-  for (const Case& bad : {Case{"engine", "gpu", "auto, cpu or cuda"},
-                          Case{"max_active_sequences", "0", "an integer from 1 to 2147483647"},
-                          Case{"max_active_sequences", "2147483648", "from 1 to 2147483647"},
-                          Case{"max_queue_size", "-1", "an integer from 1 to 2147483647"},
-                          Case{"max_source_tokens", "12x", "an integer"},
-                          Case{"max_new_tokens", "", "an integer"},
-                          Case{"default_max_new_tokens", " 5", "an integer"},
-                          Case{"kv_cache_bytes", "1e9", "an integer"},
-                          Case{"kv_cache_bytes", "9223372036854775808", "an integer"},
-                          Case{"weights_dtype", "int8", "float32, float16 or bfloat16"},
-                          Case{"cpu_threads", "1025", "an integer from 1 to 1024"}}) {
+  for (const Case& bad :
+       {Case{"engine", "gpu", "auto, cpu or cuda"},
+        Case{"max_active_sequences", "0", "an integer from 1 to 2147483647"},
+        Case{"max_active_sequences", "2147483648", "from 1 to 2147483647"},
+        Case{"max_queue_size", "-1", "an integer from 1 to 2147483647"},
+        Case{"max_source_tokens", "12x", "an integer"}, Case{"max_new_tokens", "", "an integer"},
+        Case{"default_max_new_tokens", " 5", "an integer"},
+        Case{"kv_cache_bytes", "1e9", "an integer"},
+        Case{"kv_cache_bytes", "9223372036854775808", "an integer"},
+        Case{"weights_dtype", "int8", "float32, float16 or bfloat16"},
+        Case{"cpu_threads", "1025", "an integer from 1 to 1024"}}) {
     const Result<ModelOptions> options = ParseModelOptions(With(bad.key, bad.value));
     ASSERT_FALSE(options) << bad.key;
     EXPECT_EQ(options.error().code, ErrorCode::kInvalidArgument);
-    for (const std::string& part :
-         {"'" + std::string(bad.key) + "'", "'" + std::string(bad.value) + "'",
-          std::string(bad.allowed)}) {
+    for (const std::string& part : {"'" + std::string(bad.key) + "'",
+                                    "'" + std::string(bad.value) + "'", std::string(bad.allowed)}) {
       EXPECT_NE(options.error().message.find(part), std::string::npos)
           << options.error().message << " lacks " << part;
     }

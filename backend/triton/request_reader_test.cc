@@ -49,10 +49,8 @@ class RequestReaderTest : public ::testing::Test {
 TEST_F(RequestReaderTest, ReadsIdsParametersTimeoutAndOutputs) {
   FakeRequest request;
   request.inputs = {MakeIds("input_ids", {1, -2, 3}), MakeIds("decoder_input_ids", {9})};
-  request.parameters = {{"id", std::string("abc")},
-                        {"top_k", int64_t{5}},
-                        {"stream", false},
-                        {"temperature", 0.5}};
+  request.parameters = {
+      {"id", std::string("abc")}, {"top_k", int64_t{5}}, {"stream", false}, {"temperature", 0.5}};
   request.timeout_us = 1234;
   request.outputs = {"logprobs"};
   const Result<ReadRequest> read = Read(request);

@@ -22,8 +22,7 @@ constexpr int64_t kMs = 1'000'000;
 class HostCopier final : public MemoryCopier {
  public:
   Status ToHost(void*, const void*, size_t, int64_t) override { return Internal("unused"); }
-  Status ToDevice(void* destination, const void* source, size_t bytes,
-                  int64_t device_id) override {
+  Status ToDevice(void* destination, const void* source, size_t bytes, int64_t device_id) override {
     if (device_id != 3) return Internal("another device");
     std::memcpy(destination, source, bytes);
     return OkStatus();

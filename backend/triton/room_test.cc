@@ -1,5 +1,5 @@
-// The whole room as a server uses it: entry points, queue, scheduler, senders, over the fake Triton and
-// the fake engine. The contract's rows of "what happens" are here.
+// The whole room as a server uses it: entry points, queue, scheduler, senders, over the fake Triton
+// and the fake engine. The contract's rows of "what happens" are here.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,7 +21,9 @@ std::string Parameter(const std::string& key, const std::string& value) {
   return "\"" + key + "\":{\"string_value\":\"" + value + "\"}";
 }
 
-std::string Config(const std::string& parameters) { return "{\"parameters\":{" + parameters + "}}"; }
+std::string Config(const std::string& parameters) {
+  return "{\"parameters\":{" + parameters + "}}";
+}
 
 FakeRequest Ids(const std::vector<int32_t>& ids, int64_t max_new_tokens = 4) {
   FakeRequest request;
@@ -193,7 +195,8 @@ TEST_F(RoomTest, AFullQueueRefuses) {
   ASSERT_TRUE(Eventually([&] {
     Engine().CompleteEncodes();
     Engine().CompleteStep();
-    return std::all_of(calls.begin(), calls.end(), [](const auto& call) { return call->finished(); });
+    return std::all_of(calls.begin(), calls.end(),
+                       [](const auto& call) { return call->finished(); });
   }));
   for (const auto& call : calls) EXPECT_EQ(call->tokens(), std::vector<int32_t>{5});
   ExpectIdle();
@@ -320,9 +323,8 @@ TEST_F(RoomTest, TwoInstancesShareTheQueue) {
     const std::vector<int32_t> source = {i + 2, 3};
     EXPECT_EQ(calls[i]->tokens(), FakeOutput(engine.tokens, source, 0, 20));
   }
-  EXPECT_EQ(triton().MetricValue("seq2seq_requests_total",
-                                 {{"instance", "m_1"}, {"outcome", "ok"}}),
-            16);
+  EXPECT_EQ(
+      triton().MetricValue("seq2seq_requests_total", {{"instance", "m_1"}, {"outcome", "ok"}}), 16);
 }
 
 TEST_F(RoomTest, WithoutAResponseFactoryTheRequestStaysTritons) {

@@ -22,7 +22,8 @@ class SendScheduleTest : public ::testing::Test {
     return made;
   }
 
-  // Takes the next stream, expects it to be `stream` and to bring `tokens` tokens, and sends it at once.
+  // Takes the next stream, expects it to be `stream` and to bring `tokens` tokens, and sends it at
+  // once.
   void ExpectSend(const std::shared_ptr<OutgoingStream>& stream, int tokens, int64_t now) {
     const std::shared_ptr<OutgoingStream> taken = schedule_.TakeReady(now);
     ASSERT_EQ(taken, stream);

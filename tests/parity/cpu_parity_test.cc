@@ -1,4 +1,5 @@
-// The CPU engine against Hugging Face transformers, on every checkpoint under tests/data/checkpoints.
+// The CPU engine against Hugging Face transformers, on every checkpoint under
+// tests/data/checkpoints.
 //
 // expected.json holds what transformers generated; nothing in it comes from this project.
 #include <gtest/gtest.h>
@@ -106,9 +107,7 @@ class CpuParityTest : public testing::TestWithParam<std::filesystem::path> {
   nlohmann::json expected_;
 };
 
-TEST_P(CpuParityTest, GreedyTokens) {
-  ExpectTokens("greedy", expected_.value("max_length", 90));
-}
+TEST_P(CpuParityTest, GreedyTokens) { ExpectTokens("greedy", expected_.value("max_length", 90)); }
 
 TEST_P(CpuParityTest, GreedyTokensUpToLengthSix) {
   if (expected_.contains("greedy_max_length_6")) ExpectTokens("greedy_max_length_6", 6);
@@ -130,8 +129,7 @@ TEST_P(CpuParityTest, TeacherForcedLogits) {
   auto kv = cpu::KvPool::Create(checkpoint_->spec(), int64_t{1} << 26);
   ASSERT_TRUE(kv) << kv.error().message;
   auto encoder = cpu::Encoder::Create(
-      weights->get(), compute, &*kv,
-      {.max_items = 1, .max_tokens = 512, .max_source_tokens = 512});
+      weights->get(), compute, &*kv, {.max_items = 1, .max_tokens = 512, .max_source_tokens = 512});
   auto decoder = cpu::Decoder::Create(
       weights->get(), compute, &*kv,
       {.max_logits_rows = length, .max_source_tokens = 512, .max_decoder_tokens = 512});

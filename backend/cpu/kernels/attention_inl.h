@@ -1,4 +1,5 @@
-// Softmax, and attention of one query over paged keys and values. Included by kernels_<set>.cc only.
+// Softmax, and attention of one query over paged keys and values. Included by kernels_<set>.cc
+// only.
 #ifndef SEQ2SEQ_BACKEND_CPU_KERNELS_ATTENTION_INL_H_
 #define SEQ2SEQ_BACKEND_CPU_KERNELS_ATTENTION_INL_H_
 
@@ -76,7 +77,8 @@ SEQ2SEQ_INLINE void WeightValues(const AttendArgs& args, int32_t column, float f
     }
   }
   if (column + kVecs * kWidth > args.head_dim) {  // kVecs is 1; what follows is the next head's
-    for (int32_t i = 0; column + i < args.head_dim; ++i) args.output[column + i] = sums[0][i] * factor;
+    for (int32_t i = 0; column + i < args.head_dim; ++i)
+      args.output[column + i] = sums[0][i] * factor;
     return;
   }
 #pragma GCC unroll 4

@@ -10,9 +10,11 @@ namespace {
 // A panel's row of 32 columns is read as kPairs pairs of vectors: pair p holds the columns
 // [p * kWidth, +kWidth) and those 16 further on.
 constexpr int kPairs = 16 / kWidth;
-// How far ahead of its use a panel's memory is asked for: hardware prefetchers stop at page borders.
+// How far ahead of its use a panel's memory is asked for: hardware prefetchers stop at page
+// borders.
 constexpr size_t kPrefetchBytes = 2048;
-// Bytes of x that the panels of one call pass over again and again: they should stay in the L2 cache.
+// Bytes of x that the panels of one call pass over again and again: they should stay in the L2
+// cache.
 constexpr size_t kRowBlockBytes = 512 << 10;
 
 template <DType kDType>
@@ -67,8 +69,8 @@ __attribute__((noinline)) void ComputeTile(const Tile& tile) {
   const GemmArgs& args = *tile.args;
   const size_t stride = args.x_stride * sizeof(float);
   Vec sums[kRows][kTilePairs][2] = {};
-  // Rows are addressed in threes (base, base + stride, base + 2 * stride): few enough pointers to stay
-  // in registers.
+  // Rows are addressed in threes (base, base + stride, base + 2 * stride): few enough pointers to
+  // stay in registers.
   const char* groups[kGroups];
 #pragma GCC unroll 8
   for (int g = 0; g < kGroups; ++g) {
@@ -102,8 +104,8 @@ __attribute__((noinline)) void ComputeTile(const Tile& tile) {
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
     for (int p = 0; p < kTilePairs; ++p) {
-      const int column = tile.first_column + (kPairs == 1 ? p * kPanelColumns
-                                                          : (tile.first_pair + p) * kWidth);
+      const int column =
+          tile.first_column + (kPairs == 1 ? p * kPanelColumns : (tile.first_pair + p) * kWidth);
       StoreColumns(args, tile.first_row + r, column, sums[r][p][0]);
       StoreColumns(args, tile.first_row + r, column + 16, sums[r][p][1]);
     }
@@ -112,8 +114,8 @@ __attribute__((noinline)) void ComputeTile(const Tile& tile) {
 
 using TileFunction = void (*)(const Tile&);
 
-// Tiles of two pairs are for up to kWideRows rows, which leave registers free: more independent sums
-// hide the latency of the additions.
+// Tiles of two pairs are for up to kWideRows rows, which leave registers free: more independent
+// sums hide the latency of the additions.
 constexpr int kWideRows = 2;
 
 template <DType kDType, int kTilePairs>
@@ -162,8 +164,8 @@ void GemmOf(const GemmArgs& args) {
     const bool wide = row_end - row <= kWideRows;
     int panel = args.panel_begin;
     while (panel < args.panel_end) {
-      Tile tile{&args, args.panels + panel * panel_bytes, panel_bytes, row,
-                panel * kPanelColumns, 0};
+      Tile tile{&args, args.panels + panel * panel_bytes, panel_bytes, row, panel * kPanelColumns,
+                0};
       if constexpr (kPairs == 1) {
         if (wide && panel + 1 < args.panel_end) {
           ComputeRows<kDType, 2>(tile, row, row_end, kWideRows);

@@ -1,4 +1,5 @@
-// The kernels for machines with AVX-512 (F, BW, DQ, VL); empty where the target architecture has none.
+// The kernels for machines with AVX-512 (F, BW, DQ, VL); empty where the target architecture has
+// none.
 #include "backend/cpu/kernels/kernel_sets.h"
 
 #if defined(__AVX512F__)

@@ -49,8 +49,8 @@ struct Shape {
   int32_t columns;
 };
 
-// y = x W^T, W as packed. Tolerance: a chain of `depth` fp32 additions of terms below 1 is off by less
-// than depth x 2^-24 x depth / 4 in the worst case; the values here stay far below.
+// y = x W^T, W as packed. Tolerance: a chain of `depth` fp32 additions of terms below 1 is off by
+// less than depth x 2^-24 x depth / 4 in the worst case; the values here stay far below.
 void CheckGemm(const KernelTable& kernels, const Shape& shape, DType dtype, bool accumulate) {
   const auto [rows, depth, columns] = shape;
   SCOPED_TRACE(std::string(kernels.name) + " " + std::string(DTypeName(dtype)) + " " +
@@ -106,8 +106,8 @@ TEST_P(KernelsTest, GemmEqualsSumsInDouble) {
     for (int32_t rows = 1; rows <= 26; ++rows) {
       CheckGemm(kernels_, {rows, 33, 97}, dtype, rows % 2 == 0);
     }
-    for (const Shape& shape : {Shape{1, 1, 1}, Shape{3, 16, 32}, Shape{2, 64, 31}, Shape{64, 512, 64},
-                               Shape{130, 1100, 40}}) {
+    for (const Shape& shape : {Shape{1, 1, 1}, Shape{3, 16, 32}, Shape{2, 64, 31},
+                               Shape{64, 512, 64}, Shape{130, 1100, 40}}) {
       CheckGemm(kernels_, shape, dtype, false);
     }
   }
@@ -153,8 +153,12 @@ TEST_P(KernelsTest, GemmRowsDoNotDependOnOtherRows) {
 }
 
 TEST_P(KernelsTest, AttendEqualsNaiveAttention) {
-  for (const auto& [dim, count, biased] : {std::tuple{64, 1, true}, {64, 32, false}, {64, 77, true},
-                                           {16, 40, true}, {4, 33, false}, {20, 65, true},
+  for (const auto& [dim, count, biased] : {std::tuple{64, 1, true},
+                                           {64, 32, false},
+                                           {64, 77, true},
+                                           {16, 40, true},
+                                           {4, 33, false},
+                                           {20, 65, true},
                                            {128, 100, true}}) {
     SCOPED_TRACE(std::to_string(dim) + ", " + std::to_string(count));
     const size_t value_stride = (dim + 15) / 16 * 16;

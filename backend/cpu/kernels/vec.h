@@ -1,8 +1,8 @@
 // Vectors of the instruction set that the including file is compiled for.
 //
 // Included by kernels_<set>.cc only. Everything has internal linkage, and nothing of the standard
-// library is used: an inline function that several files emit could be merged by the linker into the
-// copy with instructions that the machine lacks.
+// library is used: an inline function that several files emit could be merged by the linker into
+// the copy with instructions that the machine lacks.
 #ifndef SEQ2SEQ_BACKEND_CPU_KERNELS_VEC_H_
 #define SEQ2SEQ_BACKEND_CPU_KERNELS_VEC_H_
 
@@ -21,8 +21,8 @@ namespace {
 #define SEQ2SEQ_INLINE inline __attribute__((always_inline))
 
 #if defined(__AVX512F__)
-constexpr int kWidth = 16;       // floats in a vector
-constexpr int kMaxTileRows = 12; // rows x 2 vectors of accumulators fit the registers
+constexpr int kWidth = 16;        // floats in a vector
+constexpr int kMaxTileRows = 12;  // rows x 2 vectors of accumulators fit the registers
 #elif defined(__AVX2__)
 constexpr int kWidth = 8;
 constexpr int kMaxTileRows = 6;
@@ -58,12 +58,12 @@ SEQ2SEQ_INLINE float MaxOf(Vec v) {
 // kWidth halves at `p` widened to float.
 SEQ2SEQ_INLINE Vec LoadFloat16(const uint16_t* p) {
 #if defined(__AVX512F__)
-  return (Vec)_mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  return (Vec)_mm512_maskz_cvtph_ps(0xffff,
+                                    _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 #elif defined(__F16C__)
   return (Vec)_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 #else
-  const VecInt bits =
-      __builtin_convertvector(*reinterpret_cast<const HalfUnaligned*>(p), VecInt);
+  const VecInt bits = __builtin_convertvector(*reinterpret_cast<const HalfUnaligned*>(p), VecInt);
   const VecInt magnitude = bits & 0x7fff;
   // Moving the exponent and mantissa into a float's place leaves the value scaled by 2^-112.
   const VecInt scaled = AsInt(AsFloat(magnitude << 13) * 0x1p112F);

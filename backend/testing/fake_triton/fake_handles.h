@@ -15,7 +15,8 @@
 
 namespace seq2seq {
 
-// Handles are kept as long as their FakeTriton, dead or alive, so that use after the end is noticed.
+// Handles are kept as long as their FakeTriton, dead or alive, so that use after the end is
+// noticed.
 struct FakeHandle {
   virtual ~FakeHandle() = default;
   bool alive = true;

@@ -63,8 +63,8 @@ struct FakeResponse {
   std::optional<TRITONSERVER_Error_Code> error_code;
   std::string error_text;
   bool final = false;
-  bool bare = false;       // flags alone, without a response
-  int64_t called_ns = 0;   // steady clock, when the send was called
+  bool bare = false;      // flags alone, without a response
+  int64_t called_ns = 0;  // steady clock, when the send was called
   int64_t returned_ns = 0;
 };
 

@@ -23,8 +23,8 @@ struct FakeModelSetup {
   std::vector<FakeInstance> instances = {FakeInstance{}};  // named m_0, m_1, ...
 };
 
-// One backend in one fake server. Loading functions return the error's text, empty when it went well.
-// Drives from one thread; the requests' fates are looked at from any.
+// One backend in one fake server. Loading functions return the error's text, empty when it went
+// well. Drives from one thread; the requests' fates are looked at from any.
 class FakeServer {
  public:
   FakeServer() = default;

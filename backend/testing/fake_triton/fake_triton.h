@@ -16,13 +16,14 @@
 
 namespace seq2seq {
 
-// The C functions have no argument that says which server they belong to, so one FakeTriton at a time
-// is the process's server, from its construction to its destruction. It goes after everything that
-// calls Triton. Safe from any thread.
+// The C functions have no argument that says which server they belong to, so one FakeTriton at a
+// time is the process's server, from its construction to its destruction. It goes after everything
+// that calls Triton. Safe from any thread.
 //
-// Noted as problems: null arguments; use of a handle after its deletion or release, or twice deleted; a
-// send after FINAL, a second FINAL; and at the end, what was not given back: requests without FINAL or
-// not released, factories, responses, errors, messages, parameters, metrics, families.
+// Noted as problems: null arguments; use of a handle after its deletion or release, or twice
+// deleted; a send after FINAL, a second FINAL; and at the end, what was not given back: requests
+// without FINAL or not released, factories, responses, errors, messages, parameters, metrics,
+// families.
 class FakeTriton {
  public:
   FakeTriton();
@@ -48,7 +49,8 @@ class FakeTriton {
   void FailMetricFamilies() { fail_metric_families_ = true; }
   bool fail_metric_families() const { return fail_metric_families_; }
 
-  // The value of the one metric of that family whose labels include `labels`; NaN unless there is one.
+  // The value of the one metric of that family whose labels include `labels`; NaN unless there is
+  // one.
   double MetricValue(const std::string& family,
                      const std::map<std::string, std::string>& labels) const;
   // /metrics: one line a metric, `name{label="value",...} value`, sorted.
@@ -57,8 +59,8 @@ class FakeTriton {
 
   // Misuse so far.
   std::vector<std::string> problems() const;
-  // Misuse, and everything that has not been given back. To be asked when nothing is in flight and all
-  // models and the backend are finalized.
+  // Misuse, and everything that has not been given back. To be asked when nothing is in flight and
+  // all models and the backend are finalized.
   std::vector<std::string> ProblemsAtEnd() const;
 
   // For the ABI functions.

@@ -149,8 +149,7 @@ TEST_F(FakeTritonTest, StatisticsOutOfOrder) {
   auto* model = triton_.NewModel(triton_.NewBackend(), "m", "{}");
   auto* instance = triton_.NewInstance(model, "i", TRITONSERVER_INSTANCEGROUPKIND_CPU, 0);
   TakeText(TRITONBACKEND_ModelInstanceReportStatistics(instance, request_, true, 2, 1, 3, 4));
-  EXPECT_EQ(triton_.problems(),
-            Problems{"ModelInstanceReportStatistics with times out of order"});
+  EXPECT_EQ(triton_.problems(), Problems{"ModelInstanceReportStatistics with times out of order"});
 }
 
 }  // namespace

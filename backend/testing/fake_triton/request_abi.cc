@@ -69,8 +69,7 @@ TRITONSERVER_Error* TRITONBACKEND_RequestInputCount(TRITONBACKEND_Request* reque
 }
 
 TRITONSERVER_Error* TRITONBACKEND_RequestInputByIndex(TRITONBACKEND_Request* request,
-                                                      uint32_t index,
-                                                      TRITONBACKEND_Input** input) {
+                                                      uint32_t index, TRITONBACKEND_Input** input) {
   AbiCall call("RequestInputByIndex");
   if (!call.Allows(request, input)) return call.Misused();
   *input = request->inputs.at(index);

@@ -83,8 +83,8 @@ TRITONSERVER_Error* TRITONBACKEND_ResponseFactorySendFlags(TRITONBACKEND_Respons
   return nullptr;
 }
 
-TRITONSERVER_Error* TRITONBACKEND_ResponseFactoryIsCancelled(
-    TRITONBACKEND_ResponseFactory* factory, bool* cancelled) {
+TRITONSERVER_Error* TRITONBACKEND_ResponseFactoryIsCancelled(TRITONBACKEND_ResponseFactory* factory,
+                                                             bool* cancelled) {
   AbiCall call("ResponseFactoryIsCancelled");
   if (!call.Allows(factory, cancelled)) return call.Misused();
   *cancelled = factory->request->call->cancelled();
