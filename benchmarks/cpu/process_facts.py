@@ -1,0 +1,40 @@
+"""What Linux says of a running process."""
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+_POLL_SECONDS = 0.05
+# The CPU time that a process which does nothing may take in one poll.
+_IDLE_TICKS = 1
+
+
+def peak_rss_bytes(pid: int) -> int:
+    """The most memory that was resident, files that it mapped included."""
+    for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    raise ValueError(f"/proc/{pid}/status: no VmHWM")
+
+
+def _ticks(pid: int) -> int:
+    # The fields after the name, which stands in parentheses and may hold anything.
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def wait_until_idle(pids: Iterable[int], seconds: float) -> bool:
+    """Waits until none of the processes computes; False if some still does after so long.
+
+    Worker threads of an engine spin a while after their last work.
+    """
+    pids = list(pids)
+    deadline = time.monotonic() + seconds
+    before = [_ticks(pid) for pid in pids]
+    while time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
+        now = [_ticks(pid) for pid in pids]
+        if all(new - old <= _IDLE_TICKS for old, new in zip(before, now, strict=True)):
+            return True
+        before = now
+    return False
