@@ -1,25 +1,11 @@
 // Counts allocations of the whole process, so it is a program of its own.
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <cstdint>
-#include <cstdlib>
-#include <new>
 #include <vector>
 
 #include "backend/engine/sampling.h"
-
-namespace {
-std::atomic<int64_t> allocations = 0;
-}  // namespace
-
-[[gnu::noinline]] void* operator new(size_t size) {
-  ++allocations;
-  if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+#include "backend/testing/test_heap.h"
 
 namespace seq2seq {
 namespace {
@@ -39,7 +25,7 @@ TEST(Sampler, DoesNotAllocateWhileChoosing) {
   options.typical_p = 0.99F;
   Sampler sampler(kVocabulary);
 
-  const int64_t before = allocations;
+  const int64_t before = GetTestHeap().allocations;
   int64_t sum = 0;
   for (const bool do_sample : {false, true}) {
     options.do_sample = do_sample;
@@ -47,7 +33,7 @@ TEST(Sampler, DoesNotAllocateWhileChoosing) {
       sum += sampler.Choose({logits, banned, options, index}).token;
     }
   }
-  EXPECT_EQ(allocations - before, 0);
+  EXPECT_EQ(GetTestHeap().allocations - before, 0);
   EXPECT_GT(sum, 0);
   EXPECT_GT(before, 0);  // the counter counts
 }

@@ -1,9 +1,7 @@
 // No allocation on the step path: counts operator new while the loop itself runs.
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
-#include <new>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -12,28 +10,7 @@
 #include "backend/scheduler/scheduler_loop.h"
 #include "backend/testing/fake_clock.h"
 #include "backend/testing/fake_engine.h"
-
-namespace {
-
-// The test has one thread.
-bool counting = false;
-int64_t allocations = 0;
-
-void* CountedAllocation(size_t bytes) {
-  if (counting) ++allocations;
-  if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
-  throw std::bad_alloc();
-}
-
-}  // namespace
-
-// Not inlined: where GCC 12 sees one half of a pair alone, it warns of a mismatch.
-[[gnu::noinline]] void* operator new(size_t bytes) { return CountedAllocation(bytes); }
-[[gnu::noinline]] void* operator new[](size_t bytes) { return CountedAllocation(bytes); }
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete[](void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
+#include "backend/testing/test_heap.h"
 
 namespace seq2seq {
 namespace {
@@ -41,8 +18,8 @@ namespace {
 // Stops counting while a fake, which may allocate, works.
 class Uncounted {
  public:
-  Uncounted() : before_(counting) { counting = false; }
-  ~Uncounted() { counting = before_; }
+  Uncounted() : before_(GetTestHeap().counting) { GetTestHeap().counting = false; }
+  ~Uncounted() { GetTestHeap().counting = before_; }
 
  private:
   const bool before_;
@@ -122,20 +99,22 @@ TEST(StepPathAllocationTest, EncodesJoinsStepsAndEndsWithoutAllocating) {
   }
   loop.RunOnce();  // admission may allocate; all that follows must not
   ASSERT_EQ(queue.size(), 0U);
+  GetTestHeap().counting = false;
+  const int64_t before = GetTestHeap().allocations;
   for (int i = 0; i < 60 && !loop.Idle(); ++i) {
     if (!fake.CompleteStep()) fake.CompleteEncodes();
-    counting = true;
+    GetTestHeap().counting = true;
     loop.RunOnce();
-    counting = false;
+    GetTestHeap().counting = false;
   }
   EXPECT_TRUE(loop.Idle());
   EXPECT_EQ(tokens, 5 + 6 + 7 + 8 + 9);
-  EXPECT_EQ(allocations, 0);
+  EXPECT_EQ(GetTestHeap().allocations - before, 0);
   // The counter counts.
-  counting = true;
+  GetTestHeap().counting = true;
   std::vector<int> witness(3);
-  counting = false;
-  EXPECT_EQ(allocations, 1) << witness.size();
+  GetTestHeap().counting = false;
+  EXPECT_EQ(GetTestHeap().allocations - before, 1) << witness.size();
   loop.Stop();
 }
 
