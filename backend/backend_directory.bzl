@@ -2,14 +2,13 @@
 
 def _backend_directory_impl(ctx):
     directory = ctx.actions.declare_directory(ctx.label.name)
-    files = [ctx.file.library] + ctx.files.beside
     arguments = ctx.actions.args()
     arguments.add(directory.path)
-    arguments.add_all(files)
+    arguments.add(ctx.file.library)
     ctx.actions.run_shell(
         outputs = [directory],
-        inputs = files,
-        command = 'mkdir "$1/seq2seq" && cp -L "${@:2}" "$1/seq2seq/"',
+        inputs = [ctx.file.library],
+        command = 'mkdir "$1/seq2seq" && cp -L "$2" "$1/seq2seq/"',
         arguments = [arguments],
         mnemonic = "BackendDirectory",
         progress_message = "Laying out %{output}",
@@ -23,12 +22,8 @@ backend_directory = rule(
     implementation = _backend_directory_impl,
     doc = """A folder for the server's flag --backend-directory.
 
-It holds seq2seq/libtriton_seq2seq.so, and beside that the libraries that it loads from its own folder.""",
+It holds seq2seq/libtriton_seq2seq.so.""",
     attrs = {
-        "beside": attr.label_list(
-            doc = "Shared libraries that the backend loads from its own folder.",
-            allow_files = True,
-        ),
         "library": attr.label(
             doc = "libtriton_seq2seq.so.",
             allow_single_file = [".so"],

@@ -6,8 +6,8 @@ load("//bazel:cuda.bzl", "if_cuda")
 def triton_library(name, environment, **kwargs):
     """A libtriton_seq2seq.so that shows its entry points alone.
 
-    The C++ runtime is linked statically, so that the server's own does not matter; OpenBLAS is found
-    beside the library. TRITON* symbols stay undefined: the server defines them.
+    The C++ runtime is linked statically, so that the server's own does not matter. TRITON* symbols stay
+    undefined: the server defines them.
 
     Args:
         name: the file's name
@@ -19,7 +19,6 @@ def triton_library(name, environment, **kwargs):
         additional_linker_inputs = ["//backend/triton:exports.lds"],
         linkopts = [
             "-Wl,--version-script=$(execpath //backend/triton:exports.lds)",
-            "-Wl,-rpath,$$ORIGIN",
             "-static-libgcc",
             "-l:libstdc++.a",
         ],

@@ -37,12 +37,15 @@ bool FakeCall::finished() const {
   return FinishedLocked();
 }
 
-bool FakeCall::FinishedLocked() const {
-  const auto has = [this](const char* event) {
-    return std::find(events_.begin(), events_.end(), event) != events_.end();
-  };
-  return has("send FINAL") && has("release") && has("delete factory");
+bool FakeCall::HappenedLocked(const char* event) const {
+  return std::find(events_.begin(), events_.end(), event) != events_.end();
 }
+
+bool FakeCall::GivenBackLocked() const {
+  return HappenedLocked("release") && HappenedLocked("delete factory");
+}
+
+bool FakeCall::FinishedLocked() const { return HappenedLocked("send FINAL") && GivenBackLocked(); }
 
 FakeResponse FakeCall::last() const {
   std::lock_guard lock(mutex_);
@@ -72,6 +75,10 @@ bool FakeCall::Wait(const std::function<bool()>& condition) const {
 
 bool FakeCall::WaitFinished() const {
   return Wait([this] { return FinishedLocked(); });
+}
+
+bool FakeCall::WaitGivenBack() const {
+  return Wait([this] { return GivenBackLocked(); });
 }
 
 bool FakeCall::WaitResponses(size_t count) const {

@@ -34,6 +34,7 @@ class FakeCall {
 
   // False if it took longer than kDeadline.
   bool WaitFinished() const;
+  bool WaitGivenBack() const;  // the same without FINAL: its send may be scripted to fail
   bool WaitResponses(size_t count) const;
   bool WaitSendsBegun(int count) const;
 
@@ -48,6 +49,8 @@ class FakeCall {
  private:
   bool Wait(const std::function<bool()>& condition) const;
   bool FinishedLocked() const;
+  bool GivenBackLocked() const;
+  bool HappenedLocked(const char* event) const;
 
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
