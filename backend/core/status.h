@@ -72,13 +72,14 @@ inline std::unexpected<Error> NotFound(std::string message) {
 #define SEQ2SEQ_CONCAT_(a, b) SEQ2SEQ_CONCAT_INNER_(a, b)
 
 // Leaves the calling function with the error, if `expr` (a Status or Result) holds one.
-#define SEQ2SEQ_RETURN_IF_ERROR(expr)                                     \
-  do {                                                                    \
-    if (auto seq2seq_status_ = (expr); !seq2seq_status_)                  \
-      return std::unexpected(std::move(seq2seq_status_).error());         \
+#define SEQ2SEQ_RETURN_IF_ERROR(expr)                             \
+  do {                                                            \
+    if (auto seq2seq_status_ = (expr); !seq2seq_status_)          \
+      return std::unexpected(std::move(seq2seq_status_).error()); \
   } while (false)
 
-// SEQ2SEQ_ASSIGN_OR_RETURN(auto x, F()): x takes F()'s value, or the calling function takes its error.
+// SEQ2SEQ_ASSIGN_OR_RETURN(auto x, F()): x takes F()'s value, or the calling function takes its
+// error.
 #define SEQ2SEQ_ASSIGN_OR_RETURN(lhs, expr) \
   SEQ2SEQ_ASSIGN_OR_RETURN_IMPL_(SEQ2SEQ_CONCAT_(seq2seq_result_, __LINE__), lhs, expr)
 #define SEQ2SEQ_ASSIGN_OR_RETURN_IMPL_(result, lhs, expr)         \

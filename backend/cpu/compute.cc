@@ -56,7 +56,7 @@ void RunNorm(const Compute& compute, const std::vector<float>& weight, float eps
              int32_t rows, Rows out) {
   const auto size = static_cast<int32_t>(weight.size());
   const int32_t chunks =
-      rows * size <= kSerialNormFloats ? 1 : std::min(rows, compute.pool->threads());
+      int64_t{rows} * size <= kSerialNormFloats ? 1 : std::min(rows, compute.pool->threads());
   compute.pool->Run(chunks, [&](int32_t chunk, int32_t) {
     const int32_t end = static_cast<int32_t>(int64_t{rows} * (chunk + 1) / chunks);
     for (auto row = static_cast<int32_t>(int64_t{rows} * chunk / chunks); row < end; ++row) {

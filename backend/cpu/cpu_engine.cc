@@ -83,6 +83,10 @@ Status CpuEngine::CheckItem(const EncodeItem& item) const {
   const auto length = static_cast<int64_t>(item.source_ids.size());
   const int32_t vocab = weights_->spec().vocab_size;
   if (length == 0) return InvalidArgument("the source is empty; at least one token is needed");
+  if (length > encoder_->max_source_tokens()) {
+    return Internal(Format("the source has {} tokens; at most {} are allowed", length,
+                           encoder_->max_source_tokens()));
+  }
   for (int32_t id : item.source_ids) {
     if (id < 0 || id >= vocab) {
       return InvalidArgument(Format("the source has token {}; allowed: 0 to {}", id, vocab - 1));

@@ -209,6 +209,21 @@ TEST_F(CpuEngineTest, ABadSourceFailsAlone) {
   ExpectSame(Alone(requests[3]), (*sequences)[3]);
 }
 
+TEST_F(CpuEngineTest, ASourceAboveTheLimitIsRefusedInABatchToo) {
+  driver_.reset();
+  options_.max_source_tokens = 30;
+  auto engine = factory_->Create(options_, &notifier_);
+  ASSERT_TRUE(engine) << engine.error().message;
+  engine_ = std::move(*engine);
+  driver_ = std::make_unique<EngineDriver>(engine_.get(), &notifier_);
+  auto sequences =
+      driver_->Generate(std::vector<DriverRequest>{Request(1, 31, 8), Request(2, 30, 8)});
+  ASSERT_TRUE(sequences) << sequences.error().message;
+  ASSERT_FALSE((*sequences)[0].status);
+  EXPECT_NE((*sequences)[0].status.error().message.find("30"), std::string::npos);
+  EXPECT_TRUE((*sequences)[1].status);
+}
+
 TEST_F(CpuEngineTest, APlanThatBreaksTheAgreementChangesNothing) {
   const DriverRequest request = Request(1, 20, 10);
   auto sequences = driver_->Encode({&request, 1});

@@ -92,6 +92,19 @@ void Decoder::ForHeads(const Attend& attend) {
   });
 }
 
+AttendArgs Decoder::ArgsFor(int32_t layer, int32_t head, float* scores) const {
+  AttendArgs args;
+  args.head_dim = weights_->spec().head_dim;
+  args.scale = weights_->spec().attention_scale;
+  args.pool = kv_->data();
+  args.block_stride = kv_->block_stride();
+  args.key_offset = kv_->key_offset(layer, head);
+  args.value_offset = kv_->value_offset(layer, head);
+  args.value_stride = kv_->value_stride();
+  args.scores = scores;
+  return args;
+}
+
 void Decoder::RunSelfAttention(int32_t layer) {
   const ModelSpec& spec = weights_->spec();
   const SelfAttention& weights = weights_->decoder().layers[layer].self;
@@ -112,15 +125,7 @@ void Decoder::AttendSelf(int32_t layer, int32_t head, int32_t begin, int32_t end
     const float* key = qkv_.row(i) + inner + column;
     kv_->Write(tokens_[i].self_blocks, tokens_[i].position, layer, head, key, key + inner);
   }
-  AttendArgs args;
-  args.head_dim = spec.head_dim;
-  args.scale = spec.attention_scale;
-  args.pool = kv_->data();
-  args.block_stride = kv_->block_stride();
-  args.key_offset = kv_->key_offset(layer, head);
-  args.value_offset = kv_->value_offset(layer, head);
-  args.value_stride = kv_->value_stride();
-  args.scores = scores;
+  AttendArgs args = ArgsFor(layer, head, scores);
   for (int32_t i = begin; i < end; ++i) {
     args.query = qkv_.row(i) + column;
     args.bias = BiasOf(layer).Row(head, tokens_[i].position);
@@ -144,17 +149,8 @@ void Decoder::RunCrossAttention(int32_t layer) {
 }
 
 void Decoder::AttendCross(int32_t layer, int32_t head, int32_t begin, int32_t end, float* scores) {
-  const ModelSpec& spec = weights_->spec();
-  const int32_t column = head * spec.head_dim;
-  AttendArgs args;
-  args.head_dim = spec.head_dim;
-  args.scale = spec.attention_scale;
-  args.pool = kv_->data();
-  args.block_stride = kv_->block_stride();
-  args.key_offset = kv_->key_offset(layer, head);
-  args.value_offset = kv_->value_offset(layer, head);
-  args.value_stride = kv_->value_stride();
-  args.scores = scores;
+  const int32_t column = head * weights_->spec().head_dim;
+  AttendArgs args = ArgsFor(layer, head, scores);
   for (int32_t i = begin; i < end; ++i) {
     args.query = qkv_.row(i) + column;
     args.blocks = tokens_[i].cross_blocks;

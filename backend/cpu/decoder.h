@@ -67,6 +67,8 @@ class Decoder {
   const PositionBias& BiasOf(int32_t layer) const {
     return position_bias_[position_bias_.size() > 1 ? layer : 0];
   }
+  // What attention of one head has in common for all tokens.
+  AttendArgs ArgsFor(int32_t layer, int32_t head, float* scores) const;
   // Attention of one head for the tokens [begin, end).
   void AttendSelf(int32_t layer, int32_t head, int32_t begin, int32_t end, float* scores);
   void AttendCross(int32_t layer, int32_t head, int32_t begin, int32_t end, float* scores);

@@ -67,9 +67,11 @@ class Packer {
     return PackedMatrix::PackedBytes(outputs, job.parts.front().shape[1], job.dtype);
   }
 
-  // A checkpoint's views point into read-only file mappings: pages that were read may leave this
-  // process, so that the weights are not resident twice. Whoever reads them again gets them again.
+  // Pages of file mappings that were read may leave this process, so that the weights are not
+  // resident twice. Whoever reads them again gets them again; other memory would come back as
+  // zeros.
   static void ForgetPages(const TensorView& view) {
+    if (!view.in_file) return;
     const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
     const auto begin = (reinterpret_cast<uintptr_t>(view.data) + page - 1) / page * page;
     const auto end =

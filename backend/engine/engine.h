@@ -1,4 +1,5 @@
-// What a scheduler asks of an engine. The CPU engine, the CUDA engine and the test fake implement it.
+// What a scheduler asks of an engine. The CPU engine, the CUDA engine and the test fake implement
+// it.
 #ifndef SEQ2SEQ_BACKEND_ENGINE_ENGINE_H_
 #define SEQ2SEQ_BACKEND_ENGINE_ENGINE_H_
 
@@ -25,8 +26,8 @@ struct EngineInfo {
 
 // One source to encode.
 struct EncodeItem {
-  uint64_t ticket = 0;                  // the caller's name for it, returned in EncodeDone
-  std::span<const int32_t> source_ids;  // at least one; must live until EncodeDone
+  uint64_t ticket = 0;                    // the caller's name for it, returned in EncodeDone
+  std::span<const int32_t> source_ids;    // at least one; must live until EncodeDone
   std::span<const BlockId> cross_blocks;  // receive its cross-attention keys and values; likewise
 };
 
@@ -39,12 +40,11 @@ struct EncodeDone {
 //
 // Threads: all calls come from one thread, the scheduler's, and none of them blocks on computation.
 // The engine works on threads or streams of its own and signals the Notifier that it was created
-// with whenever PollEncoded() or PollStep() has something new. Encodes run beside steps; steps run in
-// the order of their launch.
-// Memory: everything is allocated at creation; no call below allocates.
-// Failure: a failed step or a lost device is reported once through the poll calls for all the work
-// it took along; from then on Health() is an error and StartEncode() and Launch() refuse.
-// Lifetime: the destructor waits for work in flight and drops its results.
+// with whenever PollEncoded() or PollStep() has something new. Encodes run beside steps; steps run
+// in the order of their launch. Memory: everything is allocated at creation; no call below
+// allocates. Failure: a failed step or a lost device is reported once through the poll calls for
+// all the work it took along; from then on Health() is an error and StartEncode() and Launch()
+// refuse. Lifetime: the destructor waits for work in flight and drops its results.
 class Engine {
  public:
   virtual ~Engine() = default;

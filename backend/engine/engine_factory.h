@@ -19,13 +19,13 @@ enum class EngineKind : uint8_t { kCpu, kCuda };
 // An instance's share of the model's configuration, validated.
 struct EngineOptions {
   EngineKind kind = EngineKind::kCpu;
-  int32_t device_id = 0;             // CUDA only
-  int32_t max_active_sequences = 0;  // >= 1: slots
-  int32_t max_source_tokens = 0;     // >= 1
-  int32_t max_decoder_tokens = 0;    // >= 1: prefix and new tokens of one sequence together
-  std::optional<int64_t> kv_cache_bytes;      // absent: the engine's default
-  std::optional<DType> weights_dtype;         // absent: as stored
-  int32_t cpu_threads = 1;                    // >= 1, CPU only
+  int32_t device_id = 0;                  // CUDA only
+  int32_t max_active_sequences = 0;       // >= 1: slots
+  int32_t max_source_tokens = 0;          // >= 1
+  int32_t max_decoder_tokens = 0;         // >= 1: prefix and new tokens of one sequence together
+  std::optional<int64_t> kv_cache_bytes;  // absent: the engine's default
+  std::optional<DType> weights_dtype;     // absent: as stored
+  int32_t cpu_threads = 1;                // >= 1, CPU only
 };
 
 // Makes the engines of one model, and lets those on one device share their weights: the converted

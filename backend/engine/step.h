@@ -1,9 +1,9 @@
 // What scheduler and engine say to each other for one decode step.
 //
-// A sequence lives in a *slot* while it runs. A *row* is a slot's place in one step's batch; rows are
-// dense (0..n-1), slots are stable. Bind and unbind records move sequences in and out of slots and
-// carry all the state that the engine keeps for one, so a paused sequence can give its slot away and
-// come back to another. KV memory is named by *blocks*, accounted by backend/kv_cache.
+// A sequence lives in a *slot* while it runs. A *row* is a slot's place in one step's batch; rows
+// are dense (0..n-1), slots are stable. Bind and unbind records move sequences in and out of slots
+// and carry all the state that the engine keeps for one, so a paused sequence can give its slot
+// away and come back to another. KV memory is named by *blocks*, accounted by backend/kv_cache.
 #ifndef SEQ2SEQ_BACKEND_ENGINE_STEP_H_
 #define SEQ2SEQ_BACKEND_ENGINE_STEP_H_
 
@@ -47,8 +47,8 @@ struct BindRecord {
   std::span<const BlockId> self_blocks;
 };
 
-// One step. Prepared by the scheduler in storage it keeps (reserved once), read by the engine during
-// Launch() only: the spans need to live no longer than that call.
+// One step. Prepared by the scheduler in storage it keeps (reserved once), read by the engine
+// during Launch() only: the spans need to live no longer than that call.
 struct StepPlan {
   uint64_t step = 0;             // counts up by one a launch
   std::vector<SlotId> unbind;    // applied first

@@ -11,11 +11,6 @@
 
 namespace seq2seq {
 
-// Blocks one needs for `tokens` positions, `block_tokens` in each.
-constexpr int32_t BlocksFor(int32_t tokens, int32_t block_tokens) {
-  return (tokens + block_tokens - 1) / block_tokens;
-}
-
 // Hands out the blocks of one engine's pool; the memory itself is the engine's. Self- and
 // cross-attention take from the same pool. A block may be shared (Retain), and returns to the pool
 // when its last owner releases it. Host arithmetic only, one thread, no allocation after

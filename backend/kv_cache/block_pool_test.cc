@@ -10,13 +10,6 @@
 namespace seq2seq {
 namespace {
 
-TEST(BlocksForTest, RoundsUp) {
-  EXPECT_EQ(BlocksFor(0, 16), 0);
-  EXPECT_EQ(BlocksFor(1, 16), 1);
-  EXPECT_EQ(BlocksFor(16, 16), 1);
-  EXPECT_EQ(BlocksFor(17, 16), 2);
-}
-
 TEST(BlockPoolTest, GivesEachBlockToOneOwner) {
   BlockPool pool(3);
   std::vector<BlockId> all(3);

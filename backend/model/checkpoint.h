@@ -1,4 +1,5 @@
-// A checkpoint directory, loaded and checked: spec, generation defaults and every weight by its role.
+// A checkpoint directory, loaded and checked: spec, generation defaults and every weight by its
+// role.
 #ifndef SEQ2SEQ_BACKEND_MODEL_CHECKPOINT_H_
 #define SEQ2SEQ_BACKEND_MODEL_CHECKPOINT_H_
 
@@ -63,8 +64,9 @@ class Checkpoint {
   virtual const TensorView& lm_head() const = 0;  // [vocab_size, d_model]; the embedding where tied
 
   // Loads `directory` (config.json, generation_config.json, model.safetensors or its shards).
-  // Missing, surplus or truncated tensors, wrong shapes or dtypes fail, naming file and tensor. Surplus
-  // ones that transformers itself ignores pass, as do copies of tied weights that are equal.
+  // Missing, surplus or truncated tensors, wrong shapes or dtypes fail, naming file and tensor.
+  // Surplus ones that transformers itself ignores pass, as do copies of tied weights that are
+  // equal.
   [[nodiscard]] static Result<std::shared_ptr<const Checkpoint>> Load(
       const std::filesystem::path& directory);
 };

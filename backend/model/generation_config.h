@@ -28,9 +28,9 @@ struct GenerationConfig {
   std::optional<float> typical_p;
 };
 
-// Reads <directory>/generation_config.json; where it is absent, config.json's token ids are used. A key
-// that changes tokens and is not supported fails, unless its value changes nothing (num_beams 1,
-// repetition_penalty 1.0, ...). Errors name file, key and value.
+// Reads <directory>/generation_config.json; where it is absent, config.json's token ids are used. A
+// key that changes tokens and is not supported fails, unless its value changes nothing (num_beams
+// 1, repetition_penalty 1.0, ...). Errors name file, key and value.
 [[nodiscard]] Result<GenerationConfig> LoadGenerationConfig(const std::filesystem::path& directory,
                                                             const ModelSpec& spec);
 

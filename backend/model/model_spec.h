@@ -47,10 +47,11 @@ struct ModelSpec {
   RelativePositionSpec relative_positions;
   Activation activation = Activation::kRelu;
   bool gated_ffn = false;
-  bool tied_head = false;         // the LM head is the embedding
-  float attention_scale = 1.0F;   // of q.k; 1 for T5
-  float head_input_scale = 1.0F;  // of the decoder's output before the head: d_model^-0.5 where scaled
-  int32_t max_positions = 0;      // 0: unlimited
+  bool tied_head = false;        // the LM head is the embedding
+  float attention_scale = 1.0F;  // of q.k; 1 for T5
+  float head_input_scale =
+      1.0F;                   // of the decoder's output before the head: d_model^-0.5 where scaled
+  int32_t max_positions = 0;  // 0: unlimited
 
   int32_t pad_token_id = 0;
 
@@ -58,8 +59,8 @@ struct ModelSpec {
   int32_t decoder_inner() const { return decoder.heads * head_dim; }
 };
 
-// Reads <directory>/config.json. kInvalidArgument or kNotFound names the file, the key, its value and
-// what is allowed; unknown model types and activations are errors, never guesses.
+// Reads <directory>/config.json. kInvalidArgument or kNotFound names the file, the key, its value
+// and what is allowed; unknown model types and activations are errors, never guesses.
 [[nodiscard]] Result<ModelSpec> LoadModelSpec(const std::filesystem::path& directory);
 
 }  // namespace seq2seq

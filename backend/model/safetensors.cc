@@ -183,8 +183,10 @@ Result<SafetensorsFile> SafetensorsFile::Open(const std::filesystem::path& path)
   const std::span<const std::byte> data = bytes.subspan(kPrefixBytes + text.size());
   SEQ2SEQ_RETURN_IF_ERROR(CheckCoverage(&entries, data.size(), file.name_));
   for (TensorEntry& entry : entries) {
-    file.tensors_.emplace(std::move(entry.name), TensorView{data.data() + entry.begin, entry.dtype,
-                                                            std::move(entry.shape)});
+    file.tensors_.emplace(std::move(entry.name), TensorView{.data = data.data() + entry.begin,
+                                                            .dtype = entry.dtype,
+                                                            .shape = std::move(entry.shape),
+                                                            .in_file = true});
   }
   file.AlignTensors();
   return file;
@@ -198,6 +200,7 @@ void SafetensorsFile::AlignTensors() {
     auto copy = std::make_unique_for_overwrite<std::byte[]>(bytes);
     std::memcpy(copy.get(), view.data, bytes);
     view.data = copy.get();
+    view.in_file = false;
     aligned_copies_.push_back(std::move(copy));
   }
 }

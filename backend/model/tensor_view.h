@@ -10,12 +10,13 @@
 
 namespace seq2seq {
 
-// Row-major, little-endian, read-only; points into a file mapping that its Checkpoint keeps.
+// Row-major, little-endian, read-only; points into memory that its Checkpoint keeps.
 // A default-constructed view stands for a tensor that the family does not have.
 struct TensorView {
   const std::byte* data = nullptr;
   DType dtype = DType::kFloat32;
   std::vector<int64_t> shape;
+  bool in_file = false;  // the memory is a file's mapping: pages given back come again as they were
 
   bool present() const { return data != nullptr; }
   int64_t elements() const {

@@ -17,7 +17,7 @@ struct RawRequest {
   std::optional<std::vector<int32_t>> input_ids;
   std::optional<std::vector<int32_t>> decoder_input_ids;
   std::vector<std::pair<std::string, OptionValue>> options;  // in the client's order
-  uint64_t timeout_us = 0;                                   // from the protocol's own field; 0: none
+  uint64_t timeout_us = 0;  // from the protocol's own field; 0: none
   int64_t arrival_ns = 0;
 };
 

@@ -12,16 +12,17 @@
 namespace seq2seq {
 
 struct Request {
-  std::vector<int32_t> source_ids;      // not empty, pads at the end removed, every id in the vocabulary
+  std::vector<int32_t>
+      source_ids;  // not empty, pads at the end removed, every id in the vocabulary
   std::vector<int32_t> decoder_prefix;  // not empty, starts with the start token
   int32_t max_new_tokens = 0;           // >= 1
   int32_t min_new_tokens = 0;           // EOS is banned until then
   SamplingOptions sampling;
 
-  bool stream = true;                     // false: one response with everything
-  int64_t response_interval_ns = 0;       // least time between responses after the first
-  int64_t arrival_ns = 0;                 // Clock::NowNs() when the request came
-  int64_t deadline_ns = 0;                // 0: none; else arrival_ns + timeout
+  bool stream = true;                // false: one response with everything
+  int64_t response_interval_ns = 0;  // least time between responses after the first
+  int64_t arrival_ns = 0;            // Clock::NowNs() when the request came
+  int64_t deadline_ns = 0;           // 0: none; else arrival_ns + timeout
 };
 
 // A request on its way through the scheduler, with the place its answer goes to.

@@ -66,9 +66,12 @@ constexpr auto kRows = std::to_array<OptionRow>({
     {"timeout", "", IntRow{&Options::timeout_us, 0}},
 });
 
+// Cut between characters: a client's protocol refuses messages that are not UTF-8.
 std::string Shortened(std::string_view text) {
   if (text.size() <= kMaxShownBytes) return std::string(text);
-  return std::string(text.substr(0, kMaxShownBytes)) + "...";
+  size_t end = kMaxShownBytes;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  return std::string(text.substr(0, end)) + "...";
 }
 
 std::string ValueText(const OptionValue& value) {

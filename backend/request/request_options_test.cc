@@ -29,6 +29,17 @@ OptionValue Text(std::string text) { return OptionValue(std::move(text)); }
 OptionValue Int(int64_t value) { return OptionValue(value); }
 OptionValue Real(double value) { return OptionValue(value); }
 
+TEST(ShownText, LongOnesAreCutBetweenCharacters) {
+  // Two bytes a character: the 80 bytes that are shown end within one.
+  const std::string umlauts = "\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4";
+  const std::string forty = umlauts + umlauts + umlauts + umlauts;
+  const std::string error = ErrorOf({{"top_k", Text("x" + forty + "y")}});
+  EXPECT_EQ(error,
+            "option 'top_k' is \"x" + forty.substr(0, 78) + "...\"; an integer >= 0 is allowed");
+  const std::string unknown = ErrorOf({{"x" + forty + "y", Int(1)}});
+  EXPECT_EQ(unknown.find("option 'x" + forty.substr(0, 78) + "...' is 1"), 0U) << unknown;
+}
+
 struct IntCase {
   std::string name;
   std::optional<int64_t> RequestOptions::* field;

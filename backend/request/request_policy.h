@@ -15,9 +15,9 @@ struct RequestPolicy {
   int32_t pad_token_id = 0;
   int32_t decoder_start_token_id = 0;
 
-  int32_t max_source_tokens = 0;      // longer sources are refused
-  int32_t max_new_tokens = 0;         // upper limit of a request
-  int32_t max_decoder_tokens = 0;     // prefix and new tokens together (the model's positions)
+  int32_t max_source_tokens = 0;   // longer sources are refused
+  int32_t max_new_tokens = 0;      // upper limit of a request
+  int32_t max_decoder_tokens = 0;  // prefix and new tokens together (the model's positions)
 
   // generation_config.json's values, where it has them; max_new_tokens wins over max_length.
   std::optional<int32_t> default_max_new_tokens;

@@ -12,11 +12,11 @@ enum class FinishReason : uint8_t { kEos, kLength, kStop, kTimeout };
 
 // The receiving end of one request. Whoever holds the unique_ptr answers for the request.
 //
-// A sink gets any number of Append() calls and then exactly one Finish() or Fail(); calls after that
-// are ignored. A sink destroyed without either fails itself with kInternal, so that no path, however
-// odd, leaves a client waiting. None of the calls blocks on the reader or does I/O in the caller's
-// thread, and Append() does not allocate.
-// Threads: one caller at a time (the queue and the scheduler hand the sink over, they don't share it).
+// A sink gets any number of Append() calls and then exactly one Finish() or Fail(); calls after
+// that are ignored. A sink destroyed without either fails itself with kInternal, so that no path,
+// however odd, leaves a client waiting. None of the calls blocks on the reader or does I/O in the
+// caller's thread, and Append() does not allocate. Threads: one caller at a time (the queue and the
+// scheduler hand the sink over, they don't share it).
 class TokenSink {
  public:
   virtual ~TokenSink() = default;

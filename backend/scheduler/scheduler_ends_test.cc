@@ -276,11 +276,15 @@ TEST(EngineFaultTest, ARefusedLaunchFailsAll) {
 TEST(EngineFaultTest, AnIdleLossIsNoticedToo) {
   LoopHarness harness;
   harness.Run();
+  EXPECT_TRUE(harness.observer().engine_failures().empty());
   harness.engine().LoseDevice();
+  harness.Run();
   harness.Run();
   TestRequest late;
   EXPECT_EQ(harness.queue().Push(late.pending).error().code, ErrorCode::kUnavailable);
   late.pending->sink->Fail({ErrorCode::kUnavailable, "refused"});
+  EXPECT_EQ(harness.observer().engine_failures(),
+            std::vector<Error>{harness.engine().Health().error()});
 }
 
 TEST(EngineFaultTest, AnotherInstanceServesOn) {

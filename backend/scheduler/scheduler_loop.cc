@@ -19,6 +19,8 @@ SchedulerLoop::SchedulerLoop(const SchedulerContext& context)
   context_.queue->AddListener(context_.notifier, info.total_blocks, info.block_tokens);
 }
 
+SchedulerLoop::~SchedulerLoop() { context_.queue->RemoveListener(context_.notifier); }
+
 void SchedulerLoop::RunOnce() {
   TakeInSteps();
   TakeInEncodes();
@@ -62,6 +64,7 @@ void SchedulerLoop::TakeInEncodes() {
 }
 
 void SchedulerLoop::FailEngine(const Error& error) {
+  if (serving_) context_.observer->OnEngineFailure(error);
   Leave({ErrorCode::kInternal, "the engine failed: " + error.message});
 }
 

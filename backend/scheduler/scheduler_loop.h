@@ -18,8 +18,8 @@ class SchedulerLoop {
  public:
   // Joins the queue's listeners.
   explicit SchedulerLoop(const SchedulerContext& context);
-  // Stop() was called and Drained() is true.
-  ~SchedulerLoop() = default;
+  // The engine has nothing of it (Drained()). Leaves the queue if Stop() was never called.
+  ~SchedulerLoop();
   SchedulerLoop(const SchedulerLoop&) = delete;
   SchedulerLoop& operator=(const SchedulerLoop&) = delete;
 

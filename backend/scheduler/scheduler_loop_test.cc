@@ -259,6 +259,26 @@ TEST(SchedulerLoopTest, NoStepIsLaunchedPastMaxNewTokens) {
   EXPECT_EQ(harness.engine().launched_steps()[1].rows.size(), 1U);
 }
 
+TEST(SchedulerLoopTest, ALoopThatGoesLeavesTheQueue) {
+  Notifier notifier;
+  FakeEngine engine(ManualEngine(), &notifier);
+  FakeClock clock;
+  RecordingObserver observer;
+  RequestQueue queue(1);
+  {
+    const SchedulerLoop never_run({.engine = &engine,
+                                   .notifier = &notifier,
+                                   .queue = &queue,
+                                   .clock = &clock,
+                                   .observer = &observer});
+  }
+  TestRequest late;
+  const Status pushed = queue.Push(late.pending);
+  ASSERT_FALSE(pushed);
+  EXPECT_EQ(pushed.error().code, ErrorCode::kUnavailable);
+  late.pending->sink->Fail({ErrorCode::kUnavailable, "refused"});
+}
+
 TEST(SchedulerLoopTest, TwoInstancesShareAQueue) {
   LoopHarness one(Engine(1, 6));
   LoopHarness two(Engine(1, 20), one);

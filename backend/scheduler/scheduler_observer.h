@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "backend/core/status.h"
+
 namespace seq2seq {
 
 struct SchedulerGauges {
@@ -22,6 +24,8 @@ class SchedulerObserver {
   virtual void OnGauges(const SchedulerGauges& gauges) = 0;  // only when one has changed
   virtual void OnGeneratedTokens(int64_t count) = 0;         // new tokens delivered to sinks
   virtual void OnSourceTokens(int64_t count) = 0;            // source tokens encoded
+  // Once at most: the engine has failed for this reason, and the instance serves no more.
+  virtual void OnEngineFailure(const Error& error) = 0;
 };
 
 }  // namespace seq2seq

@@ -71,6 +71,7 @@ class IgnoringObserver final : public SchedulerObserver {
   void OnGauges(const SchedulerGauges&) override {}
   void OnGeneratedTokens(int64_t) override {}
   void OnSourceTokens(int64_t) override {}
+  void OnEngineFailure(const Error&) override { ADD_FAILURE(); }
 };
 
 TEST(StepPathAllocationTest, EncodesJoinsStepsAndEndsWithoutAllocating) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <vector>
 
 #include "backend/scheduler/scheduler_observer.h"
 
@@ -30,6 +31,10 @@ class RecordingObserver final : public SchedulerObserver {
     std::lock_guard lock(mutex_);
     source_tokens_ += count;
   }
+  void OnEngineFailure(const Error& error) override {
+    std::lock_guard lock(mutex_);
+    engine_failures_.push_back(error);
+  }
 
   SchedulerGauges gauges() const {
     std::lock_guard lock(mutex_);
@@ -42,6 +47,10 @@ class RecordingObserver final : public SchedulerObserver {
   int64_t source_tokens() const {
     std::lock_guard lock(mutex_);
     return source_tokens_;
+  }
+  std::vector<Error> engine_failures() const {
+    std::lock_guard lock(mutex_);
+    return engine_failures_;
   }
   int repeated_gauges() const {  // OnGauges() calls that changed nothing: must be 0
     std::lock_guard lock(mutex_);
@@ -61,6 +70,7 @@ class RecordingObserver final : public SchedulerObserver {
   int repeated_ = 0;
   int64_t generated_tokens_ = 0;
   int64_t source_tokens_ = 0;
+  std::vector<Error> engine_failures_;
 };
 
 }  // namespace seq2seq

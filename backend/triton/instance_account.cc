@@ -3,7 +3,6 @@
 #include <mutex>
 
 #include "backend/core/format.h"
-#include "backend/triton/error_translation.h"
 #include "backend/triton/triton_log.h"
 
 namespace seq2seq {
@@ -14,11 +13,6 @@ std::unexpected<Error> NoCopier(int64_t device_id) {
       Format("a tensor is in the memory of GPU {}, which this instance's engine cannot reach; use "
              "host memory",
              device_id));
-}
-
-void LogFailure(const char* what, TRITONSERVER_Error* error) {
-  const Status status = ToStatus(error);
-  if (!status) LogError(Format("{} failed: {}", what, status.error().message));
 }
 
 }  // namespace

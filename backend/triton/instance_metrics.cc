@@ -2,11 +2,14 @@
 
 #include <utility>
 
+#include "backend/core/format.h"
+#include "backend/triton/triton_log.h"
+
 namespace seq2seq {
 
 InstanceMetrics::InstanceMetrics(const MetricFamilies& families, const InstanceLabels& labels,
                                  std::shared_ptr<QueueGauge> queue_gauge)
-    : queue_gauge_(std::move(queue_gauge)) {
+    : labels_(labels), queue_gauge_(std::move(queue_gauge)) {
   const std::array<MetricLabel, 3> plain = {MetricLabel{"model", labels.model},
                                             MetricLabel{"version", labels.version},
                                             MetricLabel{"instance", labels.instance}};
@@ -41,6 +44,13 @@ void InstanceMetrics::OnGeneratedTokens(int64_t count) {
 
 void InstanceMetrics::OnSourceTokens(int64_t count) {
   source_tokens_.Increment(static_cast<double>(count));
+}
+
+void InstanceMetrics::OnEngineFailure(const Error& error) {
+  LogError(
+      Format("model '{}' version {}: the engine of instance '{}' failed: {}; the instance "
+             "serves nothing any more until the model is loaded again",
+             labels_.model, labels_.version, labels_.instance, error.message));
 }
 
 void InstanceMetrics::CountRequest(RequestOutcome outcome) {

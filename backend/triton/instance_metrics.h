@@ -30,11 +30,13 @@ class InstanceMetrics final : public SchedulerObserver {
   void OnGauges(const SchedulerGauges& gauges) override;
   void OnGeneratedTokens(int64_t count) override;
   void OnSourceTokens(int64_t count) override;
+  void OnEngineFailure(const Error& error) override;  // a line in the log
 
   // A request that came through this instance has ended and has left the queue.
   void CountRequest(RequestOutcome outcome);
 
  private:
+  const InstanceLabels labels_;
   std::shared_ptr<QueueGauge> queue_gauge_;
   SchedulerGauges shown_;
   Metric active_;

@@ -14,6 +14,10 @@ namespace seq2seq {
 namespace {
 
 constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
+// Far above what serves a purpose. They bound what an engine reserves: a mistake in a file must
+// fail its load, and not take the server's memory.
+constexpr int64_t kMaxSlots = 4096;
+constexpr int64_t kMaxTokens = int64_t{1} << 20;
 constexpr int64_t kMaxCpuThreads = 1024;
 
 std::unexpected<Error> BadValue(std::string_view key, std::string_view value,
@@ -71,11 +75,11 @@ Status SetWeightsDType(std::string_view key, std::string_view text, ModelOptions
 std::map<std::string, Setter, std::less<>> Setters() {
   return {
       {"engine", SetEngine},
-      {"max_active_sequences", Integer(&ModelOptions::max_active_sequences, kMaxInt32)},
+      {"max_active_sequences", Integer(&ModelOptions::max_active_sequences, kMaxSlots)},
       {"max_queue_size", Integer(&ModelOptions::max_queue_size, kMaxInt32)},
-      {"max_source_tokens", Integer(&ModelOptions::max_source_tokens, kMaxInt32)},
-      {"max_new_tokens", Integer(&ModelOptions::max_new_tokens, kMaxInt32)},
-      {"default_max_new_tokens", Integer(&ModelOptions::default_max_new_tokens, kMaxInt32)},
+      {"max_source_tokens", Integer(&ModelOptions::max_source_tokens, kMaxTokens)},
+      {"max_new_tokens", Integer(&ModelOptions::max_new_tokens, kMaxTokens)},
+      {"default_max_new_tokens", Integer(&ModelOptions::default_max_new_tokens, kMaxTokens)},
       {"kv_cache_bytes",
        Integer(&ModelOptions::kv_cache_bytes, std::numeric_limits<int64_t>::max())},
       {"weights_dtype", SetWeightsDType},

@@ -17,11 +17,11 @@ enum class EngineChoice : uint8_t { kAuto, kCpu, kCuda };
 // request_policy_builder.h and instance_options.h).
 struct ModelOptions {
   EngineChoice engine = EngineChoice::kAuto;
-  std::optional<int32_t> max_active_sequences;    // >= 1
+  std::optional<int32_t> max_active_sequences;    // 1 .. 4096
   int32_t max_queue_size = 512;                   // >= 1
-  std::optional<int32_t> max_source_tokens;       // >= 1
-  std::optional<int32_t> max_new_tokens;          // >= 1
-  std::optional<int32_t> default_max_new_tokens;  // >= 1
+  std::optional<int32_t> max_source_tokens;       // 1 .. 2^20
+  std::optional<int32_t> max_new_tokens;          // 1 .. 2^20
+  std::optional<int32_t> default_max_new_tokens;  // 1 .. 2^20
   std::optional<int64_t> kv_cache_bytes;          // >= 1
   std::optional<DType> weights_dtype;             // absent: as stored
   std::optional<int32_t> cpu_threads;             // 1 .. 1024

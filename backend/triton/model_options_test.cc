@@ -31,9 +31,10 @@ TEST(ModelOptionsTest, ReadsEachParameter) {
   EXPECT_EQ(ParseModelOptions(With("engine", "cpu"))->engine, EngineChoice::kCpu);
   EXPECT_EQ(ParseModelOptions(With("engine", "cuda"))->engine, EngineChoice::kCuda);
   EXPECT_EQ(ParseModelOptions(With("max_active_sequences", "32"))->max_active_sequences, 32);
+  EXPECT_EQ(ParseModelOptions(With("max_active_sequences", "4096"))->max_active_sequences, 4096);
   EXPECT_EQ(ParseModelOptions(With("max_queue_size", "7"))->max_queue_size, 7);
   EXPECT_EQ(ParseModelOptions(With("max_source_tokens", "100"))->max_source_tokens, 100);
-  EXPECT_EQ(ParseModelOptions(With("max_new_tokens", "200"))->max_new_tokens, 200);
+  EXPECT_EQ(ParseModelOptions(With("max_new_tokens", "1048576"))->max_new_tokens, 1048576);
   EXPECT_EQ(ParseModelOptions(With("default_max_new_tokens", "9"))->default_max_new_tokens, 9);
   EXPECT_EQ(ParseModelOptions(With("kv_cache_bytes", "8589934592"))->kv_cache_bytes, 8589934592);
   EXPECT_EQ(ParseModelOptions(With("weights_dtype", "bfloat16"))->weights_dtype, DType::kBFloat16);
@@ -46,17 +47,21 @@ TEST(ModelOptionsTest, BadValuesNameKeyValueAndWhatIsAllowed) {
     const char* value;
     const char* allowed;
   };
-  for (const Case& bad :
-       {Case{"engine", "gpu", "auto, cpu or cuda"},
-        Case{"max_active_sequences", "0", "an integer from 1 to 2147483647"},
-        Case{"max_active_sequences", "2147483648", "from 1 to 2147483647"},
-        Case{"max_queue_size", "-1", "an integer from 1 to 2147483647"},
-        Case{"max_source_tokens", "12x", "an integer"}, Case{"max_new_tokens", "", "an integer"},
-        Case{"default_max_new_tokens", " 5", "an integer"},
-        Case{"kv_cache_bytes", "1e9", "an integer"},
-        Case{"kv_cache_bytes", "9223372036854775808", "an integer"},
-        Case{"weights_dtype", "int8", "float32, float16 or bfloat16"},
-        Case{"cpu_threads", "1025", "an integer from 1 to 1024"}}) {
+  for (const Case& bad : {Case{"engine", "gpu", "auto, cpu or cuda"},
+                          Case{"max_active_sequences", "0", "an integer from 1 to 4096"},
+                          Case{"max_active_sequences", "4097", "an integer from 1 to 4096"},
+                          Case{"max_queue_size", "-1", "an integer from 1 to 2147483647"},
+                          Case{"max_queue_size", "2147483648", "from 1 to 2147483647"},
+                          Case{"max_source_tokens", "12x", "an integer"},
+                          Case{"max_source_tokens", "1048577", "an integer from 1 to 1048576"},
+                          Case{"max_new_tokens", "", "an integer"},
+                          Case{"max_new_tokens", "1048577", "an integer from 1 to 1048576"},
+                          Case{"default_max_new_tokens", " 5", "an integer"},
+                          Case{"default_max_new_tokens", "1048577", "an integer from 1 to 1048576"},
+                          Case{"kv_cache_bytes", "1e9", "an integer"},
+                          Case{"kv_cache_bytes", "9223372036854775808", "an integer"},
+                          Case{"weights_dtype", "int8", "float32, float16 or bfloat16"},
+                          Case{"cpu_threads", "1025", "an integer from 1 to 1024"}}) {
     const Result<ModelOptions> options = ParseModelOptions(With(bad.key, bad.value));
     ASSERT_FALSE(options) << bad.key;
     EXPECT_EQ(options.error().code, ErrorCode::kInvalidArgument);

@@ -1,6 +1,5 @@
 #include "backend/triton/outgoing_stream.h"
 
-#include <exception>
 #include <span>
 #include <utility>
 
@@ -46,16 +45,14 @@ Status OutgoingStream::SendTokens(const SendBatch& batch) {
   return writer_->SendTokens(ids, logprobs, settings_.outputs, final ? &note : nullptr);
 }
 
-bool OutgoingStream::Deliver(const SendBatch& batch, const Clock& clock) noexcept {
-  Error error;
-  if (batch.end == StreamEnd::kFailed) {
-    error = batch.error;
-  } else {
+bool OutgoingStream::Deliver(SendBatch batch, const Clock& clock) noexcept {
+  if (batch.end != StreamEnd::kFailed) {
     Status sent;
     try {
       sent = SendTokens(batch);
-    } catch (const std::exception& exception) {
-      sent = std::unexpected(Error{ErrorCode::kInternal, exception.what()});
+    } catch (...) {
+      // The text is short enough to need no memory.
+      sent = std::unexpected(Error{ErrorCode::kInternal, "out of memory"});
     }
     if (sent && batch.end == StreamEnd::kOpen) return false;
     if (sent) {
@@ -63,13 +60,13 @@ bool OutgoingStream::Deliver(const SendBatch& batch, const Clock& clock) noexcep
             batch.ended_ns, clock);
       return true;
     }
-    error = std::move(sent).error();
+    batch.error = std::move(sent).error();
   }
-  writer_->SendError(error);
+  writer_->SendError(batch.error);
   const int64_t now_ns = clock.NowNs();
   const int64_t computed_ns = batch.ended_ns != 0 ? batch.ended_ns : now_ns;
   const bool late = settings_.deadline_ns != 0 && computed_ns >= settings_.deadline_ns;
-  Close(OutcomeOfError(error.code, late), computed_ns, clock);
+  Close(OutcomeOfError(batch.error.code, late), computed_ns, clock);
   return true;
 }
 

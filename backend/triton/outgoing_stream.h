@@ -84,8 +84,8 @@ class OutgoingStream {
   SendBatch TakeBatch();
 
   // Without it, by the one sender thread that has the stream. Writes `batch` to Triton; true if
-  // that was the end, planned or not. Exceptions of third-party code end the stream.
-  bool Deliver(const SendBatch& batch, const Clock& clock) noexcept;
+  // that was the end, planned or not. Running out of memory ends the stream.
+  bool Deliver(SendBatch batch, const Clock& clock) noexcept;
 
   // From any thread.
   bool IsCancelled() { return writer_->IsCancelled(); }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 #include <utility>
 
 namespace seq2seq {
@@ -12,11 +13,19 @@ constexpr int64_t kLongestSleepNs = 3'600'000'000'000;  // keeps wait_for() from
 }  // namespace
 
 ResponseSender::ResponseSender(const Clock* clock, int threads) : clock_(clock) {
-  threads_.reserve(threads);
-  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
+  try {
+    threads_.reserve(threads);
+    for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
+  } catch (...) {
+    // The system gives no more threads: those that run must end before they are joined.
+    Stop();
+    throw;
+  }
 }
 
-ResponseSender::~ResponseSender() {
+ResponseSender::~ResponseSender() { Stop(); }
+
+void ResponseSender::Stop() {
   {
     std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -47,7 +56,13 @@ void ResponseSender::Abandon(const std::shared_ptr<OutgoingStream>& stream) {
     std::lock_guard lock(mutex_);
     if (stream->state().end != StreamEnd::kOpen) return;
   }
-  Fail(stream, Error{ErrorCode::kInternal, "the request was dropped unanswered"});
+  Error error;
+  try {
+    error.message = "the request was dropped unanswered";
+  } catch (const std::bad_alloc&) {
+    // Likely why it was dropped; it fails without a text.
+  }
+  Fail(stream, std::move(error));
 }
 
 void ResponseSender::WakeOne(std::unique_lock<std::mutex> lock) {
@@ -67,14 +82,14 @@ void ResponseSender::Run() {
       Wait(lock);
       continue;
     }
-    const SendBatch batch = stream->TakeBatch();
+    SendBatch batch = stream->TakeBatch();
     // This thread is busy from here on: somebody else has to look after the line and the intervals.
     const bool more =
         schedule_.has_ready() || schedule_.next_due_ns().value_or(kNobody) < watched_due_ns_;
     const bool wake = more && sleepers_ > 0;
     lock.unlock();
     if (wake) wake_.notify_one();
-    const bool closed = stream->Deliver(batch, *clock_);
+    const bool closed = stream->Deliver(std::move(batch), *clock_);
     const int64_t sent_ns = clock_->NowNs();
     lock.lock();
     schedule_.OnSent(std::move(stream), closed, sent_ns);

@@ -24,7 +24,7 @@ namespace seq2seq {
 // its own stream, whose tokens merge meanwhile. Safe from any thread.
 class ResponseSender {
  public:
-  // `clock` outlives the sender. `threads` >= 1.
+  // `clock` outlives the sender. `threads` >= 1. Throws std::system_error if they can't be had.
   ResponseSender(const Clock* clock, int threads);
   // Sends what has ended, without waiting for intervals. All sinks must be gone.
   ~ResponseSender();
@@ -39,6 +39,7 @@ class ResponseSender {
   void Abandon(const std::shared_ptr<OutgoingStream>& stream);
 
  private:
+  void Stop();
   void Run();
   void Wait(std::unique_lock<std::mutex>& lock);
   void WakeOne(std::unique_lock<std::mutex> lock);

@@ -29,9 +29,6 @@ class ResponseStream final : public TokenSink {
   void Fail(Error error) override { sender_->Fail(stream_, std::move(error)); }
   bool IsCancelled() override { return stream_->IsCancelled(); }
 
-  // Before the first token and before others may use the sink; allocates.
-  void Configure(const StreamSettings& settings) { stream_->Configure(settings); }
-
  private:
   const std::shared_ptr<OutgoingStream> stream_;
   ResponseSender* const sender_;

@@ -76,8 +76,8 @@ class ResponseStreamTest : public ::testing::Test {
     Result<std::unique_ptr<ResponseWriter>> writer = ResponseWriter::Open(handle, account_);
     EXPECT_TRUE(writer);
     auto stream = std::make_shared<OutgoingStream>(*std::move(writer), clock_.NowNs());
+    stream->Configure(settings);
     client.sink = std::make_unique<ResponseStream>(std::move(stream), sender_.get());
-    client.sink->Configure(settings);
     return client;
   }
 

@@ -43,10 +43,6 @@ Result<ResponseHandle> NewResponse(TRITONBACKEND_ResponseFactory* factory) {
   return ResponseHandle(response);
 }
 
-void LogFailure(const char* what, const Status& status) {
-  if (!status) LogError(Format("{} failed: {}", what, status.error().message));
-}
-
 }  // namespace
 
 Result<std::unique_ptr<ResponseWriter>> ResponseWriter::Open(
@@ -91,10 +87,10 @@ Status ResponseWriter::SendTokens(std::span<const int32_t> ids, std::span<const 
                                       static_cast<int64_t>(logprobs.size())));
   }
   if (note != nullptr) SEQ2SEQ_RETURN_IF_ERROR(SetParameters(response.get(), *note));
-  const uint32_t flags = note != nullptr ? TRITONSERVER_RESPONSE_COMPLETE_FINAL : 0;
-  const Status sent = ToStatus(TRITONBACKEND_ResponseSend(response.release(), flags, nullptr));
-  if (note == nullptr) return sent;
-  LogFailure("sending a FINAL response", sent);
+  if (note == nullptr) return ToStatus(TRITONBACKEND_ResponseSend(response.release(), 0, nullptr));
+  LogFailure("sending a FINAL response",
+             TRITONBACKEND_ResponseSend(response.release(), TRITONSERVER_RESPONSE_COMPLETE_FINAL,
+                                        nullptr));
   return OkStatus();
 }
 
@@ -102,8 +98,8 @@ Status ResponseWriter::SendErrorResponse(const Error& error) {
   const ErrorHandle translated = ToTriton(error);
   SEQ2SEQ_ASSIGN_OR_RETURN(ResponseHandle response, NewResponse(factory_.get()));
   LogFailure("sending a FINAL error",
-             ToStatus(TRITONBACKEND_ResponseSend(
-                 response.release(), TRITONSERVER_RESPONSE_COMPLETE_FINAL, translated.get())));
+             TRITONBACKEND_ResponseSend(response.release(), TRITONSERVER_RESPONSE_COMPLETE_FINAL,
+                                        translated.get()));
   return OkStatus();
 }
 
@@ -123,7 +119,7 @@ void ResponseWriter::SendError(const Error& error) noexcept {
 void ResponseWriter::Close(RequestOutcome outcome, const RequestTimes& times) {
   account_->Report(request_, outcome, times);
   LogFailure("RequestRelease",
-             ToStatus(TRITONBACKEND_RequestRelease(request_, TRITONSERVER_REQUEST_RELEASE_ALL)));
+             TRITONBACKEND_RequestRelease(request_, TRITONSERVER_REQUEST_RELEASE_ALL));
   ResponseFactoryHandle factory;
   {
     std::lock_guard lock(factory_mutex_);

@@ -292,6 +292,12 @@ TEST_F(RoomTest, AFailedEngineFailsWhatItHeldAndRefusesTheRest) {
   const auto next = server_.Infer("m", Ids({5}, 2));
   ExpectError(*next, TRITONSERVER_ERROR_UNAVAILABLE, "UNAVAILABLE: ");
   ExpectIdle();
+  const std::vector<std::string> log = server_.triton().log();
+  EXPECT_EQ(std::ranges::count_if(log,
+                                  [](const std::string& line) {
+                                    return line.find("step 2 failed") != std::string::npos;
+                                  }),
+            1);
 }
 
 TEST_F(RoomTest, UnloadFailsWhatRunsAndWaits) {

@@ -1,6 +1,7 @@
 #include "backend/triton/send_schedule.h"
 
 #include <limits>
+#include <new>
 #include <utility>
 
 #include "backend/core/format.h"
@@ -96,8 +97,12 @@ void SendSchedule::OnSent(std::shared_ptr<OutgoingStream> stream, bool closed, i
     Rest(std::move(stream));
   } else {
     const int64_t due_ns = interval_ns < kNever - now_ns ? now_ns + interval_ns : kNever;
-    state.place = SendPlace::kCooling;
-    state.cooling = cooling_.emplace(due_ns, std::move(stream));
+    try {
+      state.cooling = cooling_.emplace(due_ns, stream);
+      state.place = SendPlace::kCooling;
+    } catch (const std::bad_alloc&) {
+      Rest(std::move(stream));
+    }
   }
 }
 

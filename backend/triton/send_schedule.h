@@ -27,7 +27,7 @@ class SendSchedule {
 
   // The stream that comes next, which is the caller's until OnSent(); null if none is ready by now.
   std::shared_ptr<OutgoingStream> TakeReady(int64_t now_ns);
-  // Its batch was sent; `closed` if it was the last.
+  // Its batch was sent; `closed` if it was the last. Without memory the interval is left out.
   void OnSent(std::shared_ptr<OutgoingStream> stream, bool closed, int64_t now_ns);
 
   bool has_ready() const { return first_ready_ != nullptr; }

@@ -1,6 +1,8 @@
 #include "backend/triton/triton_log.h"
 
-#include "backend/triton/triton_abi.h"
+#include <new>
+
+#include "backend/core/format.h"
 
 namespace seq2seq {
 namespace {
@@ -24,6 +26,18 @@ void LogWarning(const std::string& text, std::source_location where) {
 
 void LogError(const std::string& text, std::source_location where) {
   Log(TRITONSERVER_LOG_ERROR, text, where);
+}
+
+void LogFailure(const char* what, TRITONSERVER_Error* error, std::source_location where) noexcept {
+  if (error == nullptr) return;
+  try {
+    const char* text = TRITONSERVER_ErrorMessage(error);
+    LogError(Format("{} failed: {}", what, text == nullptr ? "Triton gave no reason" : text),
+             where);
+  } catch (const std::bad_alloc&) {
+    // The line is lost.
+  }
+  TRITONSERVER_ErrorDelete(error);
 }
 
 }  // namespace seq2seq

@@ -5,6 +5,8 @@
 #include <source_location>
 #include <string>
 
+#include "backend/triton/triton_abi.h"
+
 namespace seq2seq {
 
 // Safe from any thread. For what an operator should know of, not for each request's fate.
@@ -13,6 +15,10 @@ void LogWarning(const std::string& text,
                 std::source_location where = std::source_location::current());
 void LogError(const std::string& text,
               std::source_location where = std::source_location::current());
+
+// Takes an error of a call whose failure changes nothing for the caller; null is success.
+void LogFailure(const char* what, TRITONSERVER_Error* error,
+                std::source_location where = std::source_location::current()) noexcept;
 
 }  // namespace seq2seq
 

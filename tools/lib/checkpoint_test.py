@@ -44,6 +44,13 @@ def test_accepts_the_trained_model() -> None:
     }
 
 
+@pytest.mark.parametrize("text", [b"{", b"\xff", b'{"vocab_size": ' + b"9" * 5000 + b"}"])
+def test_names_a_file_that_is_not_readable(tmp_path: Path, text: bytes) -> None:
+    directory = write_checkpoint(tmp_path / "c")
+    (directory / "config.json").write_bytes(text)
+    assert f"{directory / 'config.json'}: not readable as JSON" in failure(directory)
+
+
 @pytest.mark.parametrize("name", sorted(SHAPES))
 def test_names_a_missing_weight(tmp_path: Path, name: str) -> None:
     shapes = {key: shape for key, shape in SHAPES.items() if key != name}

@@ -13,7 +13,8 @@ def read_object(path: Path) -> dict[str, Any]:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise ToolError(f"{path}: no such file") from error
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    # ValueError: bad UTF-8, bad JSON, or an integer of thousands of digits.
+    except (OSError, ValueError, RecursionError) as error:
         raise ToolError(f"{path}: not readable as JSON: {error}") from error
     if not isinstance(value, dict):
         raise ToolError(f"{path}: holds a JSON {type(value).__name__}, expected an object")

@@ -8,6 +8,11 @@ from tools.lib.errors import ToolError
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
 
+# The backend's limits (backend/triton/model_options.cc).
+_MAX_SLOTS = 4096
+_MAX_TOKENS = 1 << 20
+_MAX_THREADS = 1024
+
 
 @dataclasses.dataclass(frozen=True)
 class _Choice:
@@ -32,19 +37,21 @@ class _Count:
         return f"an integer from 1 to {self.maximum}"
 
     def accepts(self, text: str) -> bool:
-        return text.isascii() and text.isdigit() and 1 <= int(text) <= self.maximum
+        # Python refuses to turn thousands of digits into a number.
+        digits = text.lstrip("0") if text.isascii() and text.isdigit() else ""
+        return 0 < len(digits) <= len(str(self.maximum)) and int(digits) <= self.maximum
 
 
 OPTIONS: dict[str, _Choice | _Count] = {
     "engine": _Choice(("auto", "cpu", "cuda")),
-    "max_active_sequences": _Count(),
+    "max_active_sequences": _Count(_MAX_SLOTS),
     "max_queue_size": _Count(),
-    "max_source_tokens": _Count(),
-    "max_new_tokens": _Count(),
-    "default_max_new_tokens": _Count(),
+    "max_source_tokens": _Count(_MAX_TOKENS),
+    "max_new_tokens": _Count(_MAX_TOKENS),
+    "default_max_new_tokens": _Count(_MAX_TOKENS),
     "kv_cache_bytes": _Count(_INT64_MAX),
     "weights_dtype": _Choice(("float32", "float16", "bfloat16")),
-    "cpu_threads": _Count(),
+    "cpu_threads": _Count(_MAX_THREADS),
 }
 
 

@@ -51,7 +51,13 @@ def test_unknown_option_lists_what_is_allowed() -> None:
         "cpu_threads=two",
         "cpu_threads=1.5",
         "cpu_threads=\u0663",
+        "cpu_threads=1025",
+        "max_active_sequences=4097",
+        "max_source_tokens=1048577",
+        "max_new_tokens=1048577",
+        "default_max_new_tokens=1048577",
         "max_queue_size=2147483648",
+        "max_queue_size=" + "9" * 5000,
         "kv_cache_bytes=9223372036854775808",
     ],
 )
