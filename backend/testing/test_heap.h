@@ -1,7 +1,9 @@
-// The process's operator new, watched: for tests of what allocates, and of what happens when it can't.
+// The process's operator new, watched: for tests of what allocates, and of what happens when it
+// can't.
 //
-// Linking this library replaces operator new and delete of the whole program, so such a test is a program
-// of its own. Every form is replaced that the program could mix: sanitizers insist on matching pairs.
+// Linking this library replaces operator new and delete of the whole program, so such a test is a
+// program of its own. Every form is replaced that the program could mix: sanitizers insist on
+// matching pairs.
 #ifndef SEQ2SEQ_BACKEND_TESTING_TEST_HEAP_H_
 #define SEQ2SEQ_BACKEND_TESTING_TEST_HEAP_H_
 

@@ -1,5 +1,5 @@
-// The matrix kernel beside OpenBLAS, on one thread each, for the products of T5-small: GFLOP/s, medians of
-// interleaved rounds. It is why the CPU engine multiplies with a kernel of its own.
+// The matrix kernel beside OpenBLAS, on one thread each, for the products of T5-small: GFLOP/s,
+// medians of interleaved rounds. It is why the CPU engine multiplies with a kernel of its own.
 //
 //   gemm_benchmark [rounds]
 #include <algorithm>

@@ -46,8 +46,8 @@ struct Tile {
   int first_pair;
 };
 
-// The last columns of a matrix, fewer than a vector. Out of line: inlined into every row of every tile
-// it would be most of the code.
+// The last columns of a matrix, fewer than a vector. Out of line: inlined into every row of every
+// tile it would be most of the code.
 __attribute__((noinline)) void StorePartial(const GemmArgs& args, int row, int column, Vec sum) {
   float* y = args.y + row * args.y_stride + column;
   const int valid = args.columns - column;
