@@ -1,0 +1,16 @@
+// The number formats that kernels read and write.
+#ifndef SEQ2SEQ_BACKEND_KERNELS_ELEMENT_TYPE_H_
+#define SEQ2SEQ_BACKEND_KERNELS_ELEMENT_TYPE_H_
+
+#include <cstddef>
+#include <cstdint>
+
+namespace seq2seq::kernels {
+
+enum class ElementType : uint8_t { kFloat32, kFloat16, kBFloat16 };
+
+constexpr size_t ElementBytes(ElementType type) { return type == ElementType::kFloat32 ? 4 : 2; }
+
+}  // namespace seq2seq::kernels
+
+#endif  // SEQ2SEQ_BACKEND_KERNELS_ELEMENT_TYPE_H_
