@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(kThreads) ChooseTokensKernel(ChooseTokenArgs a
   const StepHeader header = *args.header;
   const RowInfo info = args.row_infos[row];
   if (row >= header.rows || header.pass != header.passes - 1) return;
-  RowOutcome* outcome = args.outcomes + int64_t{header.ring} * args.outcome_stride + row;
+  RowOutcome* outcome = args.outcomes + int64_t{*args.ring} * args.outcome_stride + row;
   if ((info.flags & RowInfo::kChoose) == 0) {
     if (threadIdx.x == 0) {
       RowOutcome nothing;

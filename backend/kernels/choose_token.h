@@ -25,7 +25,8 @@ struct RowOutcome {
 };
 
 struct ChooseTokenArgs {
-  const StepHeader* header = nullptr;
+  const StepHeader* header = nullptr;  // its ring may be the next step's
+  const int32_t* ring = nullptr;       // where this step's results go
   const RowInfo* row_infos = nullptr;  // [bucket]
   SlotState* states = nullptr;
   const LogitsPart* parts = nullptr;   // [bucket][tiles]

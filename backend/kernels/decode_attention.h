@@ -35,7 +35,7 @@ struct DecodeAttentionArgs {
   void* output = nullptr;  // [heads x head_dim / 32][row_capacity][32], the model's number format
 };
 
-// head_dim is a multiple of 8, at most 256 (128 in float32). Rows that are not active get zeros.
+// head_dim is a multiple of 16 bytes, at most 256 (128 in float32). Rows that are not active get zeros.
 cudaError_t LaunchDecodeAttention(ElementType type, const DecodeAttentionArgs& args,
                                   const LaunchContext& context);
 

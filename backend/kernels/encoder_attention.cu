@@ -320,7 +320,7 @@ cudaError_t AllowSharedMemory() {
 
 cudaError_t LaunchEncoderAttention(ElementType type, const EncoderAttentionArgs& args,
                                    const LaunchContext& context) {
-  if (args.head_dim % 8 != 0 || args.head_dim > kMaxHeadDim || args.max_distance > kMaxDistance) {
+  if (args.head_dim * ElementBytes(type) % 16 != 0 || args.head_dim > kMaxHeadDim || args.max_distance > kMaxDistance) {
     return cudaErrorInvalidValue;
   }
   switch (type) {

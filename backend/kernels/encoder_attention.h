@@ -37,7 +37,7 @@ struct EncoderAttentionArgs {
 };
 
 // Float16 and bfloat16 with head_dim 64 or 128 run on tensor cores; everything else (head_dim a
-// multiple of 8, at most 256) on a plain kernel. max_distance is at most 4096 there.
+// multiple of 16 bytes, at most 256) on a plain kernel. max_distance is at most 4096 there.
 cudaError_t LaunchEncoderAttention(ElementType type, const EncoderAttentionArgs& args,
                                    const LaunchContext& context);
 

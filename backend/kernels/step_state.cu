@@ -23,7 +23,7 @@ __global__ void BindSlotsKernel(const BindUpload* uploads, const int32_t* words,
 
 // The row's part in this pass, and the token that it feeds.
 __device__ RowInfo DescribeRow(const BeginPassArgs& args, int32_t row, int32_t* token) {
-  const StepHeader header = *args.header;
+  const StepHeader& header = *args.header;
   RowInfo info;
   info.slot = 0;
   *token = 0;
@@ -55,6 +55,11 @@ __global__ void __launch_bounds__(kThreads) BeginPassKernel(BeginPassArgs args) 
   __shared__ int32_t shared_token;
   const int row = blockIdx.x;
   if (threadIdx.x == 0) args.rows[row] = DescribeRow(args, row, &shared_token);
+  // No block reads `ring` of the header but this one.
+  if (row == 0 && threadIdx.x == 0 && args.header->pass == args.header->passes - 1) {
+    *args.ring = args.header->ring;
+    args.header->ring = (args.header->ring + 1) % args.header->ring_size;
+  }
   __syncthreads();
   const int width = args.residual.width;
   const T* embedding = static_cast<const T*>(args.embedding) + int64_t{shared_token} * width;

@@ -62,7 +62,8 @@ struct StepHeader {
   int32_t rows = 0;    // rows in use; the rest of the bucket is idle
   int32_t pass = 0;    // 0 .. passes - 1
   int32_t passes = 1;
-  int32_t ring = 0;    // where results go
+  int32_t ring = 0;    // where the results of this step go; moves on by itself, modulo ring_size
+  int32_t ring_size = 1;
 };
 
 // A row of the running pass.
@@ -97,8 +98,9 @@ cudaError_t LaunchBindSlots(const BindUpload* uploads, const int32_t* words, int
                             const SlotTables& tables, const LaunchContext& context);
 
 struct BeginPassArgs {
-  const StepHeader* header = nullptr;
+  StepHeader* header = nullptr;        // in, and prepared for a next step that is the same
   const int32_t* row_slots = nullptr;  // [rows] row -> slot
+  int32_t* ring = nullptr;             // out: the running step's place for results
   SlotTables tables;
   RowInfo* rows = nullptr;             // out, [bucket]
   const void* embedding = nullptr;     // [vocabulary][width], the model's number format

@@ -118,7 +118,7 @@ cudaError_t LaunchNormTokens(ElementType type, const NormTokensArgs& args,
 
 cudaError_t LaunchActivateTokens(ElementType type, const ActivateTokensArgs& args,
                                  const LaunchContext& context) {
-  if (args.width % 8 != 0) return cudaErrorInvalidValue;
+  if (args.width * ElementBytes(type) % 16 != 0) return cudaErrorInvalidValue;
   return WithType(type, [&](auto element) {
     const int64_t vectors = int64_t{args.tokens} * args.width / kVector<decltype(element)>;
     const auto blocks =
@@ -130,7 +130,7 @@ cudaError_t LaunchActivateTokens(ElementType type, const ActivateTokensArgs& arg
 
 cudaError_t LaunchScatterKeyValues(ElementType type, const ScatterKeyValuesArgs& args,
                                    const LaunchContext& context) {
-  if (args.layout.head_dim % 8 != 0) return cudaErrorInvalidValue;
+  if (args.layout.head_dim * ElementBytes(type) % 16 != 0) return cudaErrorInvalidValue;
   return WithType(type, [&](auto element) {
     return Launch(ScatterKeyValuesKernel<decltype(element)>, {dim3(args.tokens), dim3(kThreads)},
                   context, args);

@@ -41,6 +41,7 @@ struct ActivateTokensArgs {
 };
 
 // The activation of a feed-forward layer; in and out in the model's number format.
+// width is a multiple of 16 bytes.
 cudaError_t LaunchActivateTokens(ElementType type, const ActivateTokensArgs& args,
                                  const LaunchContext& context);
 
@@ -53,7 +54,7 @@ struct ScatterKeyValuesArgs {
   int64_t layer_offset = 0;  // elements, of this layer's keys in a block
 };
 
-// Puts the keys and values of packed tokens into cache blocks. head_dim is a multiple of 8.
+// Puts the keys and values of packed tokens into cache blocks. head_dim is a multiple of 16 bytes.
 cudaError_t LaunchScatterKeyValues(ElementType type, const ScatterKeyValuesArgs& args,
                                    const LaunchContext& context);
 
