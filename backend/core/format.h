@@ -46,7 +46,7 @@ template <typename... Args>
 std::string Format(FormatPattern<std::type_identity_t<Args>...> pattern, const Args&... args) {
   std::string out;
   std::string_view rest = pattern.text;
-  const auto append = [&out, &rest](const auto& value) {
+  [[maybe_unused]] const auto append = [&out, &rest](const auto& value) {
     const size_t at = rest.find("{}");
     out.append(rest.substr(0, at));
     rest.remove_prefix(at + 2);

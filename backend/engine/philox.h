@@ -25,8 +25,8 @@ constexpr std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter,
   return counter;
 }
 
-// The uniform number in [0, 1) that draws the generated token number `index` (0: the first after the
-// prefix) of a request with this seed. Every engine computes exactly this:
+// The uniform number in [0, 1) that draws the generated token number `index` (0: the first after
+// the prefix) of a request with this seed. Every engine computes exactly this:
 //   key = {low, high 32 bits of seed}, counter = {low, high 32 bits of index, 0, 0};
 //   the upper 24 bits of the block's first word, times 2^-24.
 constexpr float TokenUniform(uint64_t seed, uint64_t index) {

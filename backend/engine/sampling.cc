@@ -18,7 +18,9 @@ constexpr float kLargest = std::numeric_limits<float>::max();
 constexpr size_t kLanes = 16;
 
 // NaN, which compares false, becomes -infinity; +infinity becomes the largest float.
-float Cleaned(float logit) { return logit > kMinusInfinity ? std::min(logit, kLargest) : kMinusInfinity; }
+float Cleaned(float logit) {
+  return logit > kMinusInfinity ? std::min(logit, kLargest) : kMinusInfinity;
+}
 
 // -infinity if there is nothing else. NaNs are passed over.
 float Largest(std::span<const float> values) {
@@ -56,9 +58,9 @@ float LogSoftmaxAt(std::span<const float> logits, int32_t token) {
   return static_cast<float>(Cleaned(logits[token]) - largest - std::log(sum));
 }
 
-// Ranks `items` by `before` only as far as needed: returns the number of items in front, sorted, the
-// last of which brings the sum of weights to `target`; all of them if none does. Sorting pieces that
-// grow fourfold costs about as much as the pieces that are used.
+// Ranks `items` by `before` only as far as needed: returns the number of items in front, sorted,
+// the last of which brings the sum of weights to `target`; all of them if none does. Sorting pieces
+// that grow fourfold costs about as much as the pieces that are used.
 template <typename Item, typename Before>
 size_t RankUntilMass(std::vector<Item>* items, double target, Before before) {
   constexpr size_t kFirstPiece = 64;
@@ -156,7 +158,8 @@ void Sampler::KeepTopK(int32_t top_k) {
 
 void Sampler::KeepTopP(double top_p) {
   const double total = TotalWeight();
-  // All tokens this light together weigh less than what top_p leaves out, so none of them is ranked.
+  // All tokens this light together weigh less than what top_p leaves out, so none of them is
+  // ranked.
   const double light = 0.999 * (1.0 - top_p) * total / static_cast<double>(candidates_.size());
   ranked_.clear();
   for (const Candidate& candidate : candidates_) {
@@ -172,7 +175,8 @@ void Sampler::KeepTopP(double top_p) {
 void Sampler::KeepMinP(double min_p) {
   const Candidate& top = *std::ranges::max_element(candidates_, {}, &Candidate::weight);
   const double least = min_p * top.weight;
-  std::erase_if(candidates_, [least](const Candidate& candidate) { return candidate.weight < least; });
+  std::erase_if(candidates_,
+                [least](const Candidate& candidate) { return candidate.weight < least; });
 }
 
 void Sampler::KeepTypicalP(double typical_p) {

@@ -16,28 +16,32 @@ struct TokenChoice {
   float logprob = 0.0F;
 };
 
-// One row's choice. NaN counts as -infinity and +infinity as the largest float, so that a broken row
-// still gives a token.
+// One row's choice. NaN counts as -infinity and +infinity as the largest float, so that a broken
+// row still gives a token.
 struct TokenQuery {
-  std::span<const float> logits;     // [vocab_size] of the Sampler; -infinity is never chosen while another is left
-  std::span<const int32_t> banned;   // never chosen: the EOS ids while fewer than min_new_tokens exist
+  std::span<const float>
+      logits;  // [vocab_size] of the Sampler; -infinity is never chosen while another is left
+  std::span<const int32_t>
+      banned;  // never chosen: the EOS ids while fewer than min_new_tokens exist
   SamplingOptions options;
-  uint64_t generated = 0;            // new tokens before this one: the random counter
+  uint64_t generated = 0;  // new tokens before this one: the random counter
 };
 
 // Greedy: the largest logit, of equal ones the lowest id.
 //
-// Sampling, as transformers' logits warpers with min_tokens_to_keep 1; each filter sees the softmax of
-// what the one before left:
+// Sampling, as transformers' logits warpers with min_tokens_to_keep 1; each filter sees the softmax
+// of what the one before left:
 //   temperature  logits / temperature;
 //   top_k        keeps what is not below the k-th largest, so equal ones beyond k too;
-//   top_p        keeps a token while the ones ranked above it (larger, or equal with a lower id) hold
+//   top_p        keeps a token while the ones ranked above it (larger, or equal with a lower id)
+//   hold
 //                less than top_p together;
 //   min_p        keeps probabilities >= min_p x the largest;
-//   typical_p    ranks by |-log p - entropy|, keeps up to the one that brings the mass to typical_p,
+//   typical_p    ranks by |-log p - entropy|, keeps up to the one that brings the mass to
+//   typical_p,
 //                and its equals.
-// Then the draw, by inversion in the order of ids: with u = TokenUniform(seed, generated), the first
-// kept token at which the running sum of probabilities exceeds u.
+// Then the draw, by inversion in the order of ids: with u = TokenUniform(seed, generated), the
+// first kept token at which the running sum of probabilities exceeds u.
 //
 // Owns its scratch memory: one object a thread; Choose() does not allocate.
 class Sampler {

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <limits>
 #include <functional>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <random>
@@ -173,8 +173,8 @@ class FilterTest : public testing::TestWithParam<NamedOptions> {};
 INSTANTIATE_TEST_SUITE_P(Filters, FilterTest, testing::ValuesIn(FilterCases()),
                          [](const auto& info) { return info.param.name; });
 
-// Inversion of the naive distribution with the same uniform number gives the same token; draws whose
-// number lies within rounding of an edge between two tokens prove nothing, and are rare.
+// Inversion of the naive distribution with the same uniform number gives the same token; draws
+// whose number lies within rounding of an edge between two tokens prove nothing, and are rare.
 TEST_P(FilterTest, DrawsWhatTheNaiveDistributionSays) {
   int edges = 0;
   int checked = 0;
@@ -189,8 +189,7 @@ TEST_P(FilterTest, DrawsWhatTheNaiveDistributionSays) {
         double sum = 0.0;
         int32_t expected = 0;
         while (sum + p[expected] <= uniform) sum += p[expected++];
-        const bool edge =
-            uniform - sum < 1e-6 || sum + p[expected] - uniform < 1e-6;
+        const bool edge = uniform - sum < 1e-6 || sum + p[expected] - uniform < 1e-6;
         const int32_t token = sampler.Choose({logits, {}, GetParam().options, index}).token;
         ASSERT_GT(p[token], 0.0) << "vocabulary " << vocabulary << " row " << row;
         edges += edge ? 1 : 0;
@@ -232,7 +231,8 @@ TEST_P(FilterTest, FollowsTheNaiveDistribution) {
     }
   }
   if (pooled_expected > 0.0) {
-    chi_square += (pooled_count - pooled_expected) * (pooled_count - pooled_expected) / pooled_expected;
+    chi_square +=
+        (pooled_count - pooled_expected) * (pooled_count - pooled_expected) / pooled_expected;
     ++bins;
   }
   // Wilson-Hilferty's quantile, one wrong alarm in 10,000.
