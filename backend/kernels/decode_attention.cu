@@ -69,12 +69,15 @@ class Reader {
       const int token = first + u * kGroups;
       keys_[u] = uint4{};
       values_[u] = uint4{};
-      if (token >= end || !has_dims()) continue;
-      const int32_t block = blocks_[token / layout_.block_tokens];
-      const T* key = base_ + block * layout_.BlockStride() +
-                     token % layout_.block_tokens * layout_.head_dim;
-      keys_[u] = __ldcg(reinterpret_cast<const uint4*>(key));
-      values_[u] = __ldcg(reinterpret_cast<const uint4*>(key + layout_.ValueOffset()));
+      if (token < end && has_dims()) LoadOne(u, token);
+    }
+  }
+
+  // Reads `token` again if it is one of those.
+  __device__ __forceinline__ void Reload(int first, int token) {
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      if (token == first + u * kGroups && has_dims()) LoadOne(u, token);
     }
   }
 
@@ -117,6 +120,14 @@ class Reader {
   }
 
  private:
+  __device__ __forceinline__ void LoadOne(int u, int token) {
+    const int32_t block = blocks_[token / layout_.block_tokens];
+    const T* key =
+        base_ + block * layout_.BlockStride() + token % layout_.block_tokens * layout_.head_dim;
+    keys_[u] = __ldcg(reinterpret_cast<const uint4*>(key));
+    values_[u] = __ldcg(reinterpret_cast<const uint4*>(key + layout_.ValueOffset()));
+  }
+
   const int32_t* blocks_;
   KvLayout layout_;
   int dim_;
@@ -207,14 +218,16 @@ __global__ void __launch_bounds__(kThreads)
   const int end = min(length, begin + share);
   const int group = threadIdx.x / kLanes;
   Reader<T, kLanes> reader(args, info, head);
-  if (args.cross) reader.Load(begin + group, end);
+  // Of the keys, this pass writes those of the row's own position alone.
+  reader.Load(begin + group, args.cross ? end : min(end, info.position));
   WaitForEarlierKernels();
-  if (!args.cross) reader.Load(begin + group, end);
+  if (!args.cross && info.position < end) reader.Reload(begin + group, info.position);
 
   float query[kValues] = {};
   if (reader.has_dims()) {
-    const float* source = args.query + (int64_t{row} * args.layout.heads + head) *
-                                           args.layout.head_dim + reader.dim();
+    const float* source = args.query +
+                          (int64_t{row} * args.layout.heads + head) * args.layout.head_dim +
+                          reader.dim();
 #pragma unroll
     for (int i = 0; i < kValues; ++i) query[i] = __ldcg(source + i) * args.scale;
   }

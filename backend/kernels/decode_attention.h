@@ -23,8 +23,8 @@ struct DecodeAttentionArgs {
   const RowInfo* row_infos = nullptr;
   int32_t rows = 0;
   int32_t row_capacity = 0;
-  // Cross-attention reads source_length positions, which no kernel of the step writes, so it starts
-  // before its query is there. Self-attention reads the positions up to the row's own.
+  // Cross-attention reads source_length positions, self-attention those up to the row's own. Reading
+  // starts before the query is there: but for the own position, earlier passes wrote all of it.
   bool cross = false;
   // Added to the score of a key `d` positions back: [heads][max_distance + 1], the last for all
   // farther ones. Null: nothing is added.

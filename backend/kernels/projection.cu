@@ -14,13 +14,17 @@ namespace {
 // mma.m16n8k16 A operands with the inputs permuted the same way as the B operands read below.
 constexpr int kChunkVectors = 64;
 constexpr int kChunkFloats = kTileOutputs * kChunkInputs;
-constexpr int kMaxWarps = 16;
+constexpr int kMaxWarps = 8;
 constexpr int kMaxRowTiles = 8;
-// Chunks a warp keeps in shared memory before its input is ready.
-constexpr int kMaxStagedChunks = 6;
-
+// Chunks of weights that a warp keeps in registers and (at most) in shared memory before its input is
+// ready.
+constexpr int kRegisterChunks = 2;
+constexpr int kMaxStagedChunks = 12;
+// Output tiles from which on blocks have fewer warps.
+constexpr int kManyTiles = 200;
+// Chunks of input in flight at a time: all of a warp's for few rows, so that memory is waited for once.
 template <int kRowTiles>
-constexpr int kRegisterChunksFor = kRowTiles <= 2 ? 4 : 2;
+constexpr int kInputChunks = kRowTiles == 1 ? 12 : kRowTiles == 2 ? 4 : kRowTiles == 4 ? 2 : 1;
 
 __global__ void PackKernel(PackArgs args, int chunks) {
   const int64_t total = int64_t{args.rows} * args.columns;
@@ -54,96 +58,137 @@ __global__ void PackKernel(PackArgs args, int chunks) {
   }
 }
 
-// RMSNorm's factor and the output scale for the block's rows, one warp a row.
-__device__ void ComputeFactors(const ProjectionArgs& args, int first_row, int row_count,
-                               float* factors) {
-  const RowFactor& factor = args.factor;
-  const int lane = threadIdx.x % 32;
-  for (int r = threadIdx.x / 32; r < row_count; r += blockDim.x / 32) {
-    const int row = first_row + r;
-    if (factor.sum_squares == nullptr || row >= args.rows) {
-      if (lane == 0) factors[r] = factor.output_scale;
-      continue;
+// RMSNorm's factor and the output scale for a block's rows, one warp a row at a time.
+template <int kRowTiles>
+class Factors {
+ public:
+  // Blocks have kMinWarps warps at least, so this many rows a warp at most.
+  static constexpr int kMinWarps = kRowTiles <= 2 ? 4 : 8;
+  static constexpr int kRows = kRowTiles * 8 / kMinWarps;
+
+  __device__ Factors(const ProjectionArgs& args, int first_row)
+      : args_(args), first_row_(first_row) {}
+
+  // Reads what earlier kernels wrote.
+  __device__ __forceinline__ void Fetch() {
+    const RowFactor& factor = args_.factor;
+    if (factor.sum_squares == nullptr) return;
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const int row = first_row_ + Local(i);
+      if (Local(i) >= kRowTiles * 8 || row >= args_.rows) continue;
+      const float* sums = factor.sum_squares + row;
+      for (int part = lane; part < factor.parts; part += 32) {
+        sums_[i] += __ldcg(sums + int64_t{part} * args_.row_capacity);
+      }
+      scales_[i] = __ldcg(factor.scale_in + row);
     }
-    float sum = 0.0F;
-    for (int part = lane; part < factor.parts; part += 32) {
-      sum += __ldcg(factor.sum_squares + int64_t{part} * args.row_capacity + row);
-    }
-    sum = WarpSum(sum);
-    if (lane != 0) continue;
-    const float scale = rsqrtf(sum * factor.inverse_width + factor.epsilon);
-    factors[r] = scale / __ldcg(factor.scale_in + row) * factor.output_scale;
-    if (blockIdx.x == 0) factor.scale_out[row] = scale;
   }
+
+  __device__ __forceinline__ void Store(float* shared) {
+    const RowFactor& factor = args_.factor;
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const int row = first_row_ + Local(i);
+      if (Local(i) >= kRowTiles * 8) continue;
+      if (factor.sum_squares == nullptr || row >= args_.rows) {
+        if (lane == 0) shared[Local(i)] = factor.output_scale;
+        continue;
+      }
+      const float sum = WarpSum(sums_[i]);
+      if (lane != 0) continue;
+      const float scale = rsqrtf(sum * factor.inverse_width + factor.epsilon);
+      shared[Local(i)] = scale / scales_[i] * factor.output_scale;
+      if (blockIdx.x == 0) factor.scale_out[row] = scale;
+    }
+  }
+
+ private:
+  __device__ int Local(int i) const { return threadIdx.x / 32 + i * (blockDim.x / 32); }
+
+  const ProjectionArgs& args_;
+  int first_row_;
+  float sums_[kRows] = {};
+  float scales_[kRows] = {};
+};
+
+// The pair of outputs that the thread hands on as its p-th: warps cover 32 lanes of an accumulator.
+template <typename T>
+__device__ Epilogue<T> MakeEpilogue(const ProjectionArgs& args, int p, int first_row) {
+  const int lane = p % 32;
+  return Epilogue<T>(args, blockIdx.x, lane / 4,
+                     first_row + p / 64 * 8 + lane % 4 * 2 + p / 32 % 2);
 }
 
-// Adds up the warps' sums, applies factor and bias, and hands the outputs on.
-// sums: [warp][warp_stride] of [row tile][lane][4], laid out as mma accumulators.
-template <typename T, int kRowTiles>
-__device__ void ReduceAndStore(const ProjectionArgs& args, const float* sums, int warp_stride,
-                               const float* factors, int first_row) {
+// Adds up the warps' sums of pair p. sums: [warp][warp_stride] of [row tile][lane][4], laid out as mma
+// accumulators.
+__device__ __forceinline__ void StorePair(auto& epilogue, const float* sums, int warp_stride,
+                                          const float* factors, int p) {
   const int warps = blockDim.x / 32;
-  for (int p = threadIdx.x; p < 64 * kRowTiles; p += blockDim.x) {
-    const int row_tile = p / 64;
-    const int column = p / 32 % 2;
-    const int lane = p % 32;
-    float low = 0.0F;
-    float high = 0.0F;
-    for (int w = 0; w < warps; ++w) {
-      const float* sum = sums + w * warp_stride + (row_tile * 32 + lane) * 4 + column;
-      low += sum[0];
-      high += sum[2];
-    }
-    OutputPair pair;
-    pair.tile = blockIdx.x;
-    pair.group = lane / 4;
-    const int local_row = row_tile * 8 + lane % 4 * 2 + column;
-    pair.row = first_row + local_row;
-    pair.row_exists = pair.row < args.rows;
-    const float factor = factors[local_row];
-    pair.value[0] = low * factor;
-    pair.value[1] = high * factor;
-    if (args.bias != nullptr) {
-      const int output = pair.tile * kTileOutputs + pair.group;
-      if (output < args.outputs) pair.value[0] += args.bias[output];
-      if (output + 8 < args.outputs) pair.value[1] += args.bias[output + 8];
-    }
-    StoreOutputs<T>(args, pair);
+  const float* sum = sums + (p / 64 * 32 + p % 32) * 4 + p / 32 % 2;
+  float low = 0.0F;
+  float high = 0.0F;
+  for (int w = 0; w < warps; ++w) {
+    low += sum[w * warp_stride];
+    high += sum[w * warp_stride + 2];
   }
+  epilogue.Store(low, high, factors[p / 64 * 8 + p % 4 * 2 + p / 32 % 2]);
 }
 
 // The B operands of one chunk: lane g * 4 + t reads inputs 8 t .. 8 t + 7 of row g of each row tile.
 template <int kRowTiles>
-__device__ __forceinline__ void LoadInput(const ProjectionArgs& args, int chunk, int first_row,
-                                          uint4 (&input)[kRowTiles]) {
+__device__ __forceinline__ void LoadInput(const ProjectionArgs& args, int chunk, int chunks,
+                                          int first_row, uint4 (&input)[kRowTiles]) {
   const int lane = threadIdx.x % 32;
   const uint4* vectors = static_cast<const uint4*>(args.input);
 #pragma unroll
   for (int i = 0; i < kRowTiles; ++i) {
     const int row = first_row + i * 8 + lane / 4;
-    input[i] = row < args.rows
+    input[i] = row < args.rows && chunk < chunks
                    ? __ldcg(vectors + (int64_t{chunk} * args.row_capacity + row) * 4 + lane % 4)
                    : uint4{};
   }
 }
 
 template <typename T, int kRowTiles>
-__device__ __forceinline__ void MultiplyChunk(const uint4& low, const uint4& high,
-                                              const uint4 (&input)[kRowTiles],
-                                              float (&sums)[kRowTiles][4]) {
-#pragma unroll
-  for (int i = 0; i < kRowTiles; ++i) {
-    MultiplyTile<T>(sums[i], low.x, high.x, low.y, high.y, input[i].x, input[i].y);
-    MultiplyTile<T>(sums[i], low.z, high.z, low.w, high.w, input[i].z, input[i].w);
-  }
-}
+struct Sums {
+  // Two chains of sums where there is one row tile: a chain alone would wait for itself.
+  static constexpr int kChains = kRowTiles == 1 ? 2 : 1;
 
-// Warp w takes chunks w, w + warps, ...: the first RegisterChunks in registers, the next `staged` in
+  __device__ __forceinline__ void Add(const uint4& low, const uint4& high,
+                                      const uint4 (&input)[kRowTiles]) {
+#pragma unroll
+    for (int i = 0; i < kRowTiles; ++i) {
+      MultiplyTile<T>(values[0][i], low.x, high.x, low.y, high.y, input[i].x, input[i].y);
+      MultiplyTile<T>(values[kChains - 1][i], low.z, high.z, low.w, high.w, input[i].z,
+                      input[i].w);
+    }
+  }
+
+  __device__ __forceinline__ void Store(float4* shared) const {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < kRowTiles; ++i) {
+      float total[4];
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        total[k] = values[0][i][k] + (kChains == 2 ? values[kChains - 1][i][k] : 0.0F);
+      }
+      shared[i * 32 + lane] = make_float4(total[0], total[1], total[2], total[3]);
+    }
+  }
+
+  float values[kChains][kRowTiles][4] = {};
+};
+
+// Warp w takes chunks w, w + warps, ...: the first kRegisterChunks in registers, the next `staged` in
 // shared memory, both before the input is ready, and the rest after.
 template <typename T, int kRowTiles>
-__global__ void __launch_bounds__(kMaxWarps * 32)
+__global__ void __launch_bounds__(kMaxWarps * 32, 2)
     ProjectionKernel(const __grid_constant__ ProjectionArgs args, int staged, int warp_vectors) {
-  constexpr int kRegisterChunks = kRegisterChunksFor<kRowTiles>;
+  constexpr int kInputs = kInputChunks<kRowTiles>;
   extern __shared__ uint4 shared[];
   __shared__ float factors[kRowTiles * 8];
   const int lane = threadIdx.x % 32;
@@ -173,44 +218,64 @@ __global__ void __launch_bounds__(kMaxWarps * 32)
     CopyToSharedAsync(own + i * kChunkVectors + 32 + lane, vectors + 32);
   }
   CommitSharedCopies();
+  Epilogue<T> epilogue = MakeEpilogue<T>(args, threadIdx.x, first_row);
+  const bool has_pair = threadIdx.x < 64 * kRowTiles;
+  if (has_pair) epilogue.Prepare();
+  Factors<kRowTiles> row_factors(args, first_row);
 
   WaitForEarlierKernels();
-  float sums[kRowTiles][4] = {};
-  uint4 input[kRowTiles];
+  const int kept = kRegisterChunks + staged;
+  uint4 input[kInputs][kRowTiles];
+#pragma unroll
+  for (int i = 0; i < kInputs; ++i) {
+    LoadInput<kRowTiles>(args, warp + i * warps, i < kept ? chunks : 0, first_row, input[i]);
+  }
+  row_factors.Fetch();
+  if (has_pair) epilogue.Fetch();
+
+  Sums<T, kRowTiles> sums;
+  const auto add_staged = [&](int i, const uint4(&chunk_input)[kRowTiles]) {
+    const uint4* vectors = own + (i - kRegisterChunks) * kChunkVectors + lane;
+    sums.Add(vectors[0], vectors[32], chunk_input);
+  };
+  static_assert(kInputs >= kRegisterChunks || kInputs == 1);
 #pragma unroll
   for (int i = 0; i < kRegisterChunks; ++i) {
+    if (i >= kInputs) LoadInput<kRowTiles>(args, warp + i * warps, chunks, first_row, input[0]);
+    sums.Add(low[i], high[i], input[i < kInputs ? i : 0]);
+  }
+  WaitForSharedCopies<0>();
+#pragma unroll
+  for (int i = kRegisterChunks; i < kInputs; ++i) {
+    if (i < kept && warp + i * warps < chunks) add_staged(i, input[i]);
+  }
+#pragma unroll 2
+  for (int i = max(kInputs, kRegisterChunks); i < kept; ++i) {
     const int chunk = warp + i * warps;
     if (chunk >= chunks) break;
-    LoadInput<kRowTiles>(args, chunk, first_row, input);
-    MultiplyChunk<T, kRowTiles>(low[i], high[i], input, sums);
-  }
-  ComputeFactors(args, first_row, kRowTiles * 8, factors);
-  WaitForSharedCopies<0>();
-#pragma unroll 2
-  for (int i = 0; i < staged; ++i) {
-    const int chunk = warp + (kRegisterChunks + i) * warps;
-    if (chunk >= chunks) break;
-    LoadInput<kRowTiles>(args, chunk, first_row, input);
-    MultiplyChunk<T, kRowTiles>(own[i * kChunkVectors + lane], own[i * kChunkVectors + 32 + lane],
-                                input, sums);
+    LoadInput<kRowTiles>(args, chunk, chunks, first_row, input[0]);
+    add_staged(i, input[0]);
   }
 #pragma unroll 4
-  for (int chunk = warp + (kRegisterChunks + staged) * warps; chunk < chunks; chunk += warps) {
+  for (int chunk = warp + kept * warps; chunk < chunks; chunk += warps) {
     const uint4* vectors = weights + int64_t{chunk} * kChunkVectors;
     const uint4 low_rest = LoadStreaming(vectors);
     const uint4 high_rest = LoadStreaming(vectors + 32);
-    LoadInput<kRowTiles>(args, chunk, first_row, input);
-    MultiplyChunk<T, kRowTiles>(low_rest, high_rest, input, sums);
+    LoadInput<kRowTiles>(args, chunk, chunks, first_row, input[0]);
+    sums.Add(low_rest, high_rest, input[0]);
   }
   __syncwarp();  // the sums take the place of weights that other lanes of this warp may still read
-  float4* own_sums = reinterpret_cast<float4*>(own);
-#pragma unroll
-  for (int i = 0; i < kRowTiles; ++i) {
-    own_sums[i * 32 + lane] = make_float4(sums[i][0], sums[i][1], sums[i][2], sums[i][3]);
-  }
+  sums.Store(reinterpret_cast<float4*>(own));
+  row_factors.Store(factors);
   __syncthreads();
-  ReduceAndStore<T, kRowTiles>(args, reinterpret_cast<const float*>(shared), warp_vectors * 4,
-                               factors, first_row);
+  const auto* all_sums = reinterpret_cast<const float*>(shared);
+  if (has_pair) StorePair(epilogue, all_sums, warp_vectors * 4, factors, threadIdx.x);
+  for (int p = threadIdx.x + blockDim.x; p < 64 * kRowTiles; p += blockDim.x) {
+    Epilogue<T> more = MakeEpilogue<T>(args, p, first_row);
+    more.Prepare();
+    more.Fetch();
+    StorePair(more, all_sums, warp_vectors * 4, factors, p);
+  }
 }
 
 // The same in float, for parity: lane g * 4 + t sums outputs g, g + 8 of rows 2 t, 2 t + 1.
@@ -243,19 +308,26 @@ __global__ void __launch_bounds__(256)
       sum[3] += high[k] * second;
     }
   }
-  ComputeFactors(args, first_row, 8, factors);
+  Factors<1> row_factors(args, first_row);
+  row_factors.Fetch();
+  row_factors.Store(factors);
   reinterpret_cast<float4*>(sums)[threadIdx.x] = make_float4(sum[0], sum[1], sum[2], sum[3]);
   __syncthreads();
-  ReduceAndStore<float, 1>(args, sums, 32 * 4, factors, first_row);
+  if (threadIdx.x >= 64) return;
+  Epilogue<float> epilogue = MakeEpilogue<float>(args, threadIdx.x, first_row);
+  epilogue.Prepare();
+  epilogue.Fetch();
+  StorePair(epilogue, sums, 32 * 4, factors, threadIdx.x);
 }
 
 template <typename T, int kRowTiles>
 cudaError_t LaunchTyped(const ProjectionArgs& args, const LaunchContext& context) {
   const int chunks = ChunkCount(args.inputs);
-  const int warps = chunks > 64 ? 16 : 8;
+  // Matrices with many tiles fill the device with small blocks, all of them resident at once.
+  const bool small = kRowTiles <= 2 && TileCount(args.outputs) >= kManyTiles;
+  const int warps = small ? Factors<kRowTiles>::kMinWarps : kMaxWarps;
   const int chunks_per_warp = (chunks + warps - 1) / warps;
-  const int staged =
-      std::clamp(chunks_per_warp - kRegisterChunksFor<kRowTiles>, 0, kMaxStagedChunks);
+  const int staged = std::clamp(chunks_per_warp - kRegisterChunks, 0, kMaxStagedChunks);
   const int warp_vectors = std::max(staged * kChunkVectors, kRowTiles * 32);
   LaunchShape shape;
   shape.grid = dim3(TileCount(args.outputs), (args.rows + kRowTiles * 8 - 1) / (kRowTiles * 8));

@@ -10,102 +10,11 @@
 
 namespace seq2seq::kernels {
 
-// A thread holds outputs tile * 16 + group and + 8 of one row. The 32 threads of a warp hold all 16
-// outputs of 4 rows: `group` is lane / 4, and lanes that differ in group alone share the row.
-struct OutputPair {
-  int tile = 0;
-  int group = 0;  // 0..7
-  int row = 0;
-  bool row_exists = false;
-  float value[2] = {};
-};
-
 // Sums over the 8 groups of a warp that share a row.
 __device__ __forceinline__ float SumOverGroups(float value) {
   value += __shfl_xor_sync(kFullWarp, value, 4);
   value += __shfl_xor_sync(kFullWarp, value, 8);
   return value + __shfl_xor_sync(kFullWarp, value, 16);
-}
-
-template <typename T>
-__device__ void StoreQueryKeyValue(const ProjectionArgs& args, const OutputPair& pair) {
-  if (!pair.row_exists) return;
-  const QueryKeyValueOutput& out = args.query_key_value;
-  const RowInfo info = args.row_infos[pair.row];
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const int output = pair.tile * kTileOutputs + pair.group + 8 * i;
-    if (output >= args.outputs) continue;
-    if (output < out.inner) {
-      out.query[int64_t{pair.row} * out.inner + output] = pair.value[i];
-      continue;
-    }
-    if ((info.flags & RowInfo::kActive) == 0) continue;
-    const bool is_value = output >= 2 * out.inner;
-    const int index = output - (is_value ? 2 : 1) * out.inner;
-    const int head = index / out.layout.head_dim;
-    const int dim = index % out.layout.head_dim;
-    const int32_t block = out.self_blocks[int64_t{info.slot} * out.self_stride +
-                                          info.position / out.layout.block_tokens];
-    const int64_t offset = block * out.layout.BlockStride() + out.layer_offset +
-                           (is_value ? out.layout.ValueOffset() : 0) +
-                           head * out.layout.HeadStride() +
-                           (info.position % out.layout.block_tokens) * out.layout.head_dim + dim;
-    static_cast<T*>(out.pool)[offset] = FromFloat<T>(pair.value[i]);
-  }
-}
-
-template <typename T>
-__device__ void StoreResidual(const ProjectionArgs& args, const OutputPair& pair) {
-  const ResidualOutput& out = args.residual;
-  const Residual& residual = out.residual;
-  float sum = 0.0F;
-  const float scale = pair.row_exists ? __ldcg(out.scale + pair.row) : 0.0F;
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const int output = pair.tile * kTileOutputs + pair.group + 8 * i;
-    if (output >= args.outputs || !pair.row_exists) continue;
-    float* value = residual.values + int64_t{pair.row} * residual.width + output;
-    const float x = __ldcg(value) + pair.value[i];
-    *value = x;
-    sum += x * x;
-    static_cast<T*>(residual.scaled)[(int64_t{output / kChunkInputs} * residual.row_capacity +
-                                      pair.row) *
-                                         kChunkInputs +
-                                     output % kChunkInputs] =
-        FromFloat<T>(x * out.norm_weight[output] * scale);
-  }
-  sum = SumOverGroups(sum);
-  if (pair.group == 0 && pair.row_exists) {
-    residual.sum_squares[int64_t{pair.tile} * residual.row_capacity + pair.row] = sum;
-  }
-}
-
-template <typename T>
-__device__ __forceinline__ void StoreActivated(const ProjectionArgs& args, int output, int row,
-                                               float value) {
-  static_cast<T*>(args.activation.values)[(int64_t{output / kChunkInputs} * args.row_capacity +
-                                           row) *
-                                              kChunkInputs +
-                                          output % kChunkInputs] = FromFloat<T>(value);
-}
-
-template <typename T>
-__device__ void StoreActivation(const ProjectionArgs& args, const OutputPair& pair) {
-  if (!pair.row_exists) return;
-  if (args.output == ProjectionOutput::kGatedActivation) {
-    const int output = pair.tile * 8 + pair.group;
-    if (output >= args.outputs / 2) return;
-    StoreActivated<T>(args, output, pair.row,
-                      Activate(args.activation.kind, pair.value[0]) * pair.value[1]);
-    return;
-  }
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const int output = pair.tile * kTileOutputs + pair.group + 8 * i;
-    if (output >= args.outputs) continue;
-    StoreActivated<T>(args, output, pair.row, Activate(args.activation.kind, pair.value[i]));
-  }
 }
 
 // NaN counts as -infinity and +infinity as the largest float: a broken row still gives a token.
@@ -138,45 +47,169 @@ __device__ __forceinline__ LogitsPart ShufflePart(const LogitsPart& part, int ma
 
 inline __device__ LogitsPart EmptyPart() { return {-INFINITY, INT32_MAX, -INFINITY, 0.0F}; }
 
-inline __device__ void StoreLogits(const ProjectionArgs& args, const OutputPair& pair) {
-  const LogitsOutput& out = args.logits;
-  const int32_t flags = pair.row_exists ? args.row_infos[pair.row].flags : 0;
-  LogitsPart part = EmptyPart();
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const int output = pair.tile * kTileOutputs + pair.group + 8 * i;
-    if (output >= args.outputs || !pair.row_exists) continue;
-    const float logit = CleanLogit(pair.value[i]);
-    bool banned = false;
-    if ((flags & RowInfo::kBanEos) != 0) {
-      for (int e = 0; e < out.eos_count; ++e) banned |= out.eos_tokens[e] == output;
-    }
-    part = MergeParts(part, {banned ? -INFINITY : logit, banned ? INT32_MAX : output, logit,
-                             logit > -INFINITY ? 1.0F : 0.0F});
-    if (out.write_all || (flags & RowInfo::kSample) != 0) {
-      out.logits[int64_t{pair.row} * args.outputs + output] = logit;
-    }
-  }
-  for (int mask = 4; mask < 32; mask *= 2) part = MergeParts(part, ShufflePart(part, mask));
-  if (pair.group == 0 && pair.row_exists) {
-    out.parts[int64_t{pair.row} * TileCount(args.outputs) + pair.tile] = part;
-  }
-}
-
+// A thread's part of the block's result: outputs tile * 16 + group and + 8 of one row. The 32 threads
+// of a warp hold all 16 outputs of 4 rows: `group` is lane / 4, and lanes that differ in group alone
+// share the row.
+//
+// Three moments, so that no memory is waited for at the end: Prepare() before the block's input is
+// ready reads what the step doesn't write, Fetch() after it reads what earlier kernels wrote, and
+// Store() hands the result on.
 template <typename T>
-__device__ __forceinline__ void StoreOutputs(const ProjectionArgs& args, const OutputPair& pair) {
-  switch (args.output) {
-    case ProjectionOutput::kQueryKeyValue:
-      return StoreQueryKeyValue<T>(args, pair);
-    case ProjectionOutput::kResidual:
-      return StoreResidual<T>(args, pair);
-    case ProjectionOutput::kActivation:
-    case ProjectionOutput::kGatedActivation:
-      return StoreActivation<T>(args, pair);
-    case ProjectionOutput::kLogits:
-      return StoreLogits(args, pair);
+class Epilogue {
+ public:
+  __device__ Epilogue(const ProjectionArgs& args, int tile, int group, int row)
+      : args_(args), tile_(tile), group_(group), row_(row), row_exists_(row < args.rows) {}
+
+  __device__ void Prepare() {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if (!Exists(i)) continue;
+      if (args_.bias != nullptr) bias_[i] = args_.bias[Output(i)];
+      if (args_.output == ProjectionOutput::kResidual) {
+        norm_weight_[i] = args_.residual.norm_weight[Output(i)];
+      }
+    }
+    const bool needs_info = args_.output == ProjectionOutput::kQueryKeyValue ||
+                            args_.output == ProjectionOutput::kLogits;
+    if (!needs_info || !row_exists_) return;
+    const RowInfo info = args_.row_infos[row_];
+    flags_ = info.flags;
+    if (args_.output == ProjectionOutput::kLogits || (flags_ & RowInfo::kActive) == 0) return;
+    const QueryKeyValueOutput& out = args_.query_key_value;
+    if (args_.outputs == out.inner) return;
+    const int32_t block = out.self_blocks[int64_t{info.slot} * out.self_stride +
+                                          info.position / out.layout.block_tokens];
+    cache_ = static_cast<T*>(out.pool) + block * out.layout.BlockStride() + out.layer_offset +
+             info.position % out.layout.block_tokens * out.layout.head_dim;
   }
-}
+
+  __device__ void Fetch() {
+    if (args_.output != ProjectionOutput::kResidual || !row_exists_) return;
+    scale_ = __ldcg(args_.residual.scale + row_);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if (Exists(i)) old_[i] = __ldcg(Value(i));
+    }
+  }
+
+  // low, high: the sums of the two outputs; factor: the row's.
+  __device__ void Store(float low, float high, float factor) {
+    const float values[2] = {low * factor + bias_[0], high * factor + bias_[1]};
+    switch (args_.output) {
+      case ProjectionOutput::kQueryKeyValue:
+        return StoreQueryKeyValue(values);
+      case ProjectionOutput::kResidual:
+        return StoreResidual(values);
+      case ProjectionOutput::kActivation:
+      case ProjectionOutput::kGatedActivation:
+        return StoreActivation(values);
+      case ProjectionOutput::kLogits:
+        return StoreLogits(values);
+    }
+  }
+
+ private:
+  __device__ int Output(int i) const { return tile_ * kTileOutputs + group_ + 8 * i; }
+  __device__ bool Exists(int i) const { return row_exists_ && Output(i) < args_.outputs; }
+  __device__ float* Value(int i) const {
+    const Residual& residual = args_.residual.residual;
+    return residual.values + int64_t{row_} * residual.width + Output(i);
+  }
+  // The place of input k of this row in a blocked array.
+  __device__ int64_t Blocked(int k) const {
+    return (int64_t{k / kChunkInputs} * args_.row_capacity + row_) * kChunkInputs +
+           k % kChunkInputs;
+  }
+
+  __device__ void StoreQueryKeyValue(const float (&values)[2]) {
+    const QueryKeyValueOutput& out = args_.query_key_value;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if (!Exists(i)) continue;
+      const int output = Output(i);
+      if (output < out.inner) {
+        out.query[int64_t{row_} * out.inner + output] = values[i];
+        continue;
+      }
+      if ((flags_ & RowInfo::kActive) == 0) continue;
+      const bool is_value = output >= 2 * out.inner;
+      const int index = output - (is_value ? 2 : 1) * out.inner;
+      cache_[(is_value ? out.layout.ValueOffset() : 0) +
+             index / out.layout.head_dim * out.layout.HeadStride() +
+             index % out.layout.head_dim] = FromFloat<T>(values[i]);
+    }
+  }
+
+  __device__ void StoreResidual(const float (&values)[2]) {
+    const Residual& residual = args_.residual.residual;
+    float sum = 0.0F;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if (!Exists(i)) continue;
+      const float x = old_[i] + values[i];
+      *Value(i) = x;
+      sum += x * x;
+      static_cast<T*>(residual.scaled)[Blocked(Output(i))] =
+          FromFloat<T>(x * norm_weight_[i] * scale_);
+    }
+    sum = SumOverGroups(sum);
+    if (group_ == 0 && row_exists_) {
+      residual.sum_squares[int64_t{tile_} * residual.row_capacity + row_] = sum;
+    }
+  }
+
+  __device__ void StoreActivation(const float (&values)[2]) {
+    if (!row_exists_) return;
+    T* results = static_cast<T*>(args_.activation.values);
+    const ActivationKind kind = args_.activation.kind;
+    if (args_.output == ProjectionOutput::kGatedActivation) {
+      const int output = tile_ * 8 + group_;
+      if (output >= args_.outputs / 2) return;
+      results[Blocked(output)] = FromFloat<T>(Activate(kind, values[0]) * values[1]);
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if (Exists(i)) results[Blocked(Output(i))] = FromFloat<T>(Activate(kind, values[i]));
+    }
+  }
+
+  __device__ void StoreLogits(const float (&values)[2]) {
+    const LogitsOutput& out = args_.logits;
+    LogitsPart part = EmptyPart();
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if (!Exists(i)) continue;
+      const int output = Output(i);
+      const float logit = CleanLogit(values[i]);
+      bool banned = false;
+      if ((flags_ & RowInfo::kBanEos) != 0) {
+        for (int e = 0; e < out.eos_count; ++e) banned |= out.eos_tokens[e] == output;
+      }
+      part = MergeParts(part, {banned ? -INFINITY : logit, banned ? INT32_MAX : output, logit,
+                               logit > -INFINITY ? 1.0F : 0.0F});
+      if (out.write_all || (flags_ & RowInfo::kSample) != 0) {
+        out.logits[int64_t{row_} * args_.outputs + output] = logit;
+      }
+    }
+    for (int mask = 4; mask < 32; mask *= 2) part = MergeParts(part, ShufflePart(part, mask));
+    if (group_ == 0 && row_exists_) {
+      out.parts[int64_t{row_} * TileCount(args_.outputs) + tile_] = part;
+    }
+  }
+
+  const ProjectionArgs& args_;
+  int tile_;
+  int group_;
+  int row_;
+  bool row_exists_;
+  int32_t flags_ = 0;
+  T* cache_ = nullptr;  // of the row's position, first head
+  float bias_[2] = {};
+  float norm_weight_[2] = {};
+  float old_[2] = {};
+  float scale_ = 0.0F;
+};
 
 }  // namespace seq2seq::kernels
 

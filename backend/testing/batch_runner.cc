@@ -18,6 +18,7 @@ Result<std::vector<BatchOutcome>> BatchRunner::Run(const std::vector<BatchReques
   begin_ = std::chrono::steady_clock::now();
   sequences_.assign(requests.size(), {});
   next_encode_ = 0;
+  encoded_count_ = 0;
   ended_ = 0;
   last_step_end_ = 0.0;
   step_ms_.clear();
@@ -80,6 +81,7 @@ Result<bool> BatchRunner::TakeEncoded() {
   for (const EncodeDone& done : encoded_) {
     SEQ2SEQ_RETURN_IF_ERROR(done.status);
     sequences_[done.ticket].encoded = true;
+    if (++encoded_count_ == sequences_.size()) encode_ms_ = Now();
   }
   if (encoded_.empty()) return false;
   --encodes_in_flight_;
@@ -88,6 +90,7 @@ Result<bool> BatchRunner::TakeEncoded() {
 
 Result<bool> BatchRunner::LaunchStep(const std::vector<BatchRequest>& requests) {
   if (steps_in_flight_ >= engine_->info().max_steps_in_flight) return false;
+  if (start_ == Start::kTogether && encoded_count_ < sequences_.size()) return false;
   plan_.Clear();
   for (size_t i = 0; i < sequences_.size(); ++i) {
     Sequence& sequence = sequences_[i];

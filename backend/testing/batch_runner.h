@@ -36,13 +36,20 @@ struct BatchOutcome {
 // max_slots of them; blocks are handed out once and never returned.
 class BatchRunner {
  public:
-  BatchRunner(Engine* engine, Notifier* notifier) : engine_(engine), notifier_(notifier) {}
+  // kJoin: sequences join the batch as their encodes end. kTogether: decoding starts when all are
+  // encoded.
+  enum class Start : uint8_t { kJoin, kTogether };
 
-  // Encodes and decodes all requests; sequences join the batch as their encodes end.
+  BatchRunner(Engine* engine, Notifier* notifier, Start start = Start::kJoin)
+      : engine_(engine), notifier_(notifier), start_(start) {}
+
+  // Encodes and decodes all requests.
   [[nodiscard]] Result<std::vector<BatchOutcome>> Run(const std::vector<BatchRequest>& requests);
 
-  // Of the last Run(): from its begin to its end, and between the ends of steps with all rows.
+  // Of the last Run(): from its begin to its end, and until all were encoded, and between the ends of
+  // steps with all rows.
   double total_ms() const { return total_ms_; }
+  double encode_ms() const { return encode_ms_; }
   const std::vector<double>& step_ms() const { return step_ms_; }
 
  private:
@@ -64,18 +71,21 @@ class BatchRunner {
 
   Engine* engine_;
   Notifier* notifier_;
+  Start start_;
   std::chrono::steady_clock::time_point begin_;
   std::vector<Sequence> sequences_;
   std::vector<EncodeDone> encoded_;
   StepPlan plan_;
   StepResult result_;
   size_t next_encode_ = 0;
+  size_t encoded_count_ = 0;
   int32_t encodes_in_flight_ = 0;
   int32_t steps_in_flight_ = 0;
   uint64_t step_ = 0;
   size_t ended_ = 0;
   double last_step_end_ = 0.0;
   double total_ms_ = 0.0;
+  double encode_ms_ = 0.0;
   std::vector<double> step_ms_;
 };
 
