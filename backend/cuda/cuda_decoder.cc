@@ -102,6 +102,7 @@ class CudaDecoder::GraphBuilder {
     residual.values = d_.values_.as<float>();
     residual.scaled = d_.scaled_.as();
     residual.sum_squares = d_.sum_squares_.as<float>();
+    residual.sum_stride = kernels::TileCount(spec_.d_model);
     residual.width = spec_.d_model;
     residual.row_capacity = d_.row_capacity_;
     return residual;
@@ -138,6 +139,7 @@ class CudaDecoder::GraphBuilder {
     args.input = input;
     args.rows = rows_;
     args.row_capacity = d_.row_capacity_;
+    args.max_splits = d_.dependent_launch_ ? 4 : 1;
     args.row_infos = d_.row_infos_.as<kernels::RowInfo>();
     return args;
   }
@@ -146,6 +148,7 @@ class CudaDecoder::GraphBuilder {
   kernels::ProjectionArgs NormedProjection(const DeviceBuffer& weights, int32_t outputs) {
     kernels::ProjectionArgs args = Projection(weights, outputs, spec_.d_model, d_.scaled_.as());
     args.factor.sum_squares = d_.sum_squares_.as<float>();
+    args.factor.sum_stride = kernels::TileCount(spec_.d_model);
     args.factor.parts = sum_parts_;
     args.factor.inverse_width = 1.0F / static_cast<float>(spec_.d_model);
     args.factor.epsilon = spec_.norm_epsilon;
@@ -209,7 +212,7 @@ class CudaDecoder::GraphBuilder {
   int32_t Splits(int32_t most) const {
     if (!d_.dependent_launch_) return 1;  // no clusters before compute capability 9.0
     int32_t splits = 1;
-    while (splits < most && rows_ * spec_.decoder.heads * splits < 192) splits *= 2;
+    while (splits < most && rows_ * spec_.decoder.heads * splits < 640) splits *= 2;
     return splits;
   }
 
@@ -221,7 +224,7 @@ class CudaDecoder::GraphBuilder {
     args.block_stride = d_.tables_.self_stride;
     args.bias = weights_.decoder_bias(layer);
     args.max_distance = spec_.relative_positions.max_distance;
-    args.splits = Splits(2);
+    args.splits = 1;
     SEQ2SEQ_RETURN_IF_ERROR(Launch(args));
     return AddToResidual(weights.self_out, spec_.decoder_inner(), d_.attended_.as(),
                          weights.cross_norm);

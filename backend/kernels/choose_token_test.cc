@@ -212,7 +212,7 @@ void TestBeginPass(ElementType type) {
     args.norm_weight = norm.floats();
     args.epsilon = 1e-6F;
     args.norm_scale = scale.floats();
-    args.residual = {values.floats(), scaled.data(), sums.floats(), kWidth, kCapacity};
+    args.residual = {values.floats(), scaled.data(), sums.floats(), 1, kWidth, kCapacity};
     RunOnStream([&](cudaStream_t stream) { return LaunchBeginPass(type, args, 3, {stream}); });
     const std::vector<RowInfo> got = infos.Read();
     const bool last = pass == 2;

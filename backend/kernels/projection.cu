@@ -1,7 +1,8 @@
 #include "backend/kernels/projection.h"
 
+#include <cooperative_groups.h>
+
 #include <algorithm>
-#include <type_traits>
 
 #include "backend/kernels/device_math.cuh"
 #include "backend/kernels/projection_epilogue.cuh"
@@ -15,7 +16,14 @@ namespace {
 constexpr int kChunkVectors = 64;
 constexpr int kChunkFloats = kTileOutputs * kChunkInputs;
 constexpr int kMaxWarps = 8;
-constexpr int kMaxRowTiles = 8;
+// Rows, in tiles of 8, up to which ProjectionKernel is used.
+constexpr int kFewRowTiles = 2;
+// Blocks of WideProjectionKernel that are resident at once, two a multiprocessor.
+constexpr int kWideBlocks = 264;
+// A block of WideProjectionKernel: output tiles, chunks of inputs at a time, and how many such stages.
+constexpr int kWideTiles = 4;
+constexpr int kStageChunks = 2;
+constexpr int kStages = 5;
 // Chunks of weights that a warp keeps in registers and (at most) in shared memory before its input is
 // ready.
 constexpr int kRegisterChunks = 2;
@@ -24,7 +32,7 @@ constexpr int kMaxStagedChunks = 12;
 constexpr int kManyTiles = 200;
 // Chunks of input in flight at a time: all of a warp's for few rows, so that memory is waited for once.
 template <int kRowTiles>
-constexpr int kInputChunks = kRowTiles == 1 ? 12 : kRowTiles == 2 ? 4 : kRowTiles == 4 ? 2 : 1;
+constexpr int kInputChunks = kRowTiles == 1 ? 12 : 4;
 
 __global__ void PackKernel(PackArgs args, int chunks) {
   const int64_t total = int64_t{args.rows} * args.columns;
@@ -63,7 +71,7 @@ template <int kRowTiles>
 class Factors {
  public:
   // Blocks have kMinWarps warps at least, so this many rows a warp at most.
-  static constexpr int kMinWarps = kRowTiles <= 2 ? 4 : 8;
+  static constexpr int kMinWarps = kRowTiles <= kFewRowTiles ? 4 : 8;
   static constexpr int kRows = kRowTiles * 8 / kMinWarps;
 
   __device__ Factors(const ProjectionArgs& args, int first_row)
@@ -78,10 +86,9 @@ class Factors {
     for (int i = 0; i < kRows; ++i) {
       const int row = first_row_ + Local(i);
       if (Local(i) >= kRowTiles * 8 || row >= args_.rows) continue;
-      const float* sums = factor.sum_squares + row;
-      for (int part = lane; part < factor.parts; part += 32) {
-        sums_[i] += __ldcg(sums + int64_t{part} * args_.row_capacity);
-      }
+      const float* sums = factor.sum_squares + int64_t{row} * factor.sum_stride;
+#pragma unroll 3
+      for (int part = lane; part < factor.parts; part += 32) sums_[i] += __ldcg(sums + part);
       scales_[i] = __ldcg(factor.scale_in + row);
     }
   }
@@ -114,12 +121,11 @@ class Factors {
   float scales_[kRows] = {};
 };
 
-// The pair of outputs that the thread hands on as its p-th: warps cover 32 lanes of an accumulator.
+// Pair p of a tile's outputs; a warp's 32 pairs are the 32 lanes of an accumulator.
 template <typename T>
-__device__ Epilogue<T> MakeEpilogue(const ProjectionArgs& args, int p, int first_row) {
+__device__ Epilogue<T> MakeEpilogue(const ProjectionArgs& args, int tile, int p, int first_row) {
   const int lane = p % 32;
-  return Epilogue<T>(args, blockIdx.x, lane / 4,
-                     first_row + p / 64 * 8 + lane % 4 * 2 + p / 32 % 2);
+  return Epilogue<T>(args, tile, lane / 4, first_row + p / 64 * 8 + lane % 4 * 2 + p / 32 % 2);
 }
 
 // Adds up the warps' sums of pair p. sums: [warp][warp_stride] of [row tile][lane][4], laid out as mma
@@ -218,7 +224,7 @@ __global__ void __launch_bounds__(kMaxWarps * 32, 2)
     CopyToSharedAsync(own + i * kChunkVectors + 32 + lane, vectors + 32);
   }
   CommitSharedCopies();
-  Epilogue<T> epilogue = MakeEpilogue<T>(args, threadIdx.x, first_row);
+  Epilogue<T> epilogue = MakeEpilogue<T>(args, blockIdx.x, threadIdx.x, first_row);
   const bool has_pair = threadIdx.x < 64 * kRowTiles;
   if (has_pair) epilogue.Prepare();
   Factors<kRowTiles> row_factors(args, first_row);
@@ -238,19 +244,16 @@ __global__ void __launch_bounds__(kMaxWarps * 32, 2)
     const uint4* vectors = own + (i - kRegisterChunks) * kChunkVectors + lane;
     sums.Add(vectors[0], vectors[32], chunk_input);
   };
-  static_assert(kInputs >= kRegisterChunks || kInputs == 1);
+  static_assert(kInputs >= kRegisterChunks);
 #pragma unroll
-  for (int i = 0; i < kRegisterChunks; ++i) {
-    if (i >= kInputs) LoadInput<kRowTiles>(args, warp + i * warps, chunks, first_row, input[0]);
-    sums.Add(low[i], high[i], input[i < kInputs ? i : 0]);
-  }
+  for (int i = 0; i < kRegisterChunks; ++i) sums.Add(low[i], high[i], input[i]);
   WaitForSharedCopies<0>();
 #pragma unroll
   for (int i = kRegisterChunks; i < kInputs; ++i) {
     if (i < kept && warp + i * warps < chunks) add_staged(i, input[i]);
   }
 #pragma unroll 2
-  for (int i = max(kInputs, kRegisterChunks); i < kept; ++i) {
+  for (int i = kInputs; i < kept; ++i) {
     const int chunk = warp + i * warps;
     if (chunk >= chunks) break;
     LoadInput<kRowTiles>(args, chunk, chunks, first_row, input[0]);
@@ -270,12 +273,173 @@ __global__ void __launch_bounds__(kMaxWarps * 32, 2)
   __syncthreads();
   const auto* all_sums = reinterpret_cast<const float*>(shared);
   if (has_pair) StorePair(epilogue, all_sums, warp_vectors * 4, factors, threadIdx.x);
-  for (int p = threadIdx.x + blockDim.x; p < 64 * kRowTiles; p += blockDim.x) {
-    Epilogue<T> more = MakeEpilogue<T>(args, p, first_row);
-    more.Prepare();
-    more.Fetch();
-    StorePair(more, all_sums, warp_vectors * 4, factors, p);
+}
+
+// 64 outputs of up to 64 rows, over one cluster block's share of the inputs. Warp w has output tile w % 4
+// and every second chunk, from w / 4 on.
+template <typename T, int kRowTiles>
+class WideBlock {
+ public:
+  static constexpr int kWarps = kMaxWarps;
+  static constexpr int kHalves = kWarps / kWideTiles;
+  static constexpr int kPairs = kWideTiles * kRowTiles * 64;
+  static_assert(kHalves == kStageChunks);
+
+  struct Stage {
+    uint4 weights[kStageChunks][kWideTiles][kChunkVectors];
+    uint4 input[kStageChunks][kRowTiles * 8][4];
+  };
+  struct Shared {
+    union {
+      Stage stages[kStages];
+      float4 sums[kHalves][kWideTiles][kRowTiles][32];
+    };
+    float factors[kRowTiles * 8];
+  };
+
+  __device__ WideBlock(const ProjectionArgs& args, int split_chunks, Shared* shared)
+      : args_(args), shared_(shared), chunks_(ChunkCount(args.inputs)),
+        first_row_(blockIdx.y * kRowTiles * 8), begin_(blockIdx.z * split_chunks),
+        end_(min(chunks_, begin_ + split_chunks)) {}
+
+  __device__ void Run() {
+    const int stages = max(0, (end_ - begin_ + kStageChunks - 1) / kStageChunks);
+    for (int s = 0; s < min(stages, kStages - 1); ++s) FetchWeights(s);
+    CommitSharedCopies();
+    WaitForEarlierKernels();
+    for (int s = 0; s < kStages - 1; ++s) {
+      if (s < stages) FetchInput(s);
+      CommitSharedCopies();
+    }
+    Factors<kRowTiles> row_factors(args_, first_row_);
+    row_factors.Fetch();
+    row_factors.Store(shared_->factors);
+    for (int s = 0; s < stages; ++s) {
+      WaitForSharedCopies<kStages - 2>();
+      __syncthreads();
+      const int next = s + kStages - 1;
+      if (next < stages) {
+        FetchWeights(next);
+        FetchInput(next);
+      }
+      CommitSharedCopies();
+      Multiply(shared_->stages[s % kStages]);
+    }
+    WaitForSharedCopies<0>();
+    __syncthreads();
+    const int warp = threadIdx.x / 32;
+    sums_.Store(&shared_->sums[warp / kWideTiles][warp % kWideTiles][0][0]);
   }
+
+  // Hands on this block's share of the pairs, summed over the cluster's blocks. shared_of(rank) is the
+  // shared memory of one.
+  template <typename SharedOf>
+  __device__ void Finish(int splits, SharedOf shared_of) {
+    const int share = kPairs / splits;
+    for (int q = threadIdx.x; q < share; q += blockDim.x) {
+      const int pair = blockIdx.z * share + q;
+      const int local_tile = pair / (kRowTiles * 64);
+      const int p = pair % (kRowTiles * 64);
+      const int tile = blockIdx.x * kWideTiles + local_tile;
+      Epilogue<T> epilogue = MakeEpilogue<T>(args_, tile, p, first_row_);
+      epilogue.Prepare();
+      epilogue.Fetch();
+      float low = 0.0F;
+      float high = 0.0F;
+      for (int rank = 0; rank < splits; ++rank) {
+        const Shared* other = shared_of(rank);
+#pragma unroll
+        for (int half = 0; half < kHalves; ++half) {
+          const float* sum =
+              reinterpret_cast<const float*>(&other->sums[half][local_tile][p / 64][p % 32]) +
+              p / 32 % 2;
+          low += sum[0];
+          high += sum[2];
+        }
+      }
+      epilogue.Store(low, high, shared_->factors[p / 64 * 8 + p % 4 * 2 + p / 32 % 2]);
+    }
+  }
+
+ private:
+  __device__ void FetchWeights(int s) {
+    Stage& stage = shared_->stages[s % kStages];
+    const uint4* weights = static_cast<const uint4*>(args_.weights);
+    const int tiles = TileCount(args_.outputs);
+    for (int v = threadIdx.x; v < kStageChunks * kWideTiles * kChunkVectors; v += blockDim.x) {
+      const int local = v / (kWideTiles * kChunkVectors);
+      const int local_tile = v / kChunkVectors % kWideTiles;
+      const int chunk = begin_ + s * kStageChunks + local;
+      const int tile = blockIdx.x * kWideTiles + local_tile;
+      uint4* destination = &stage.weights[local][local_tile][v % kChunkVectors];
+      if (chunk < end_ && tile < tiles) {
+        CopyToSharedAsync(destination, weights + (int64_t{tile} * chunks_ + chunk) * kChunkVectors +
+                                           v % kChunkVectors);
+      } else {
+        *destination = uint4{};
+      }
+    }
+  }
+
+  __device__ void FetchInput(int s) {
+    Stage& stage = shared_->stages[s % kStages];
+    const uint4* input = static_cast<const uint4*>(args_.input);
+    for (int v = threadIdx.x; v < kStageChunks * kRowTiles * 32; v += blockDim.x) {
+      const int local = v / (kRowTiles * 32);
+      const int local_row = v / 4 % (kRowTiles * 8);
+      const int chunk = begin_ + s * kStageChunks + local;
+      uint4* destination = &stage.input[local][local_row][v % 4];
+      if (chunk < end_ && first_row_ + local_row < args_.rows) {
+        CopyToSharedAsync(
+            destination,
+            input + (int64_t{chunk} * args_.row_capacity + first_row_ + local_row) * 4 + v % 4);
+      } else {
+        *destination = uint4{};
+      }
+    }
+  }
+
+  __device__ void Multiply(const Stage& stage) {
+    const int lane = threadIdx.x % 32;
+    const int warp = threadIdx.x / 32;
+    const uint4* weights = stage.weights[warp / kWideTiles][warp % kWideTiles];
+    uint4 input[kRowTiles];
+#pragma unroll
+    for (int i = 0; i < kRowTiles; ++i) {
+      input[i] = stage.input[warp / kWideTiles][i * 8 + lane / 4][lane % 4];
+    }
+    sums_.Add(weights[lane], weights[32 + lane], input);
+  }
+
+  const ProjectionArgs& args_;
+  Shared* shared_;
+  int chunks_;
+  int first_row_;
+  int begin_;
+  int end_;
+  Sums<T, kRowTiles> sums_;
+};
+
+template <typename T, int kRowTiles>
+__global__ void __launch_bounds__(kMaxWarps * 32, 2)
+    WideProjectionKernel(const __grid_constant__ ProjectionArgs args, int split_chunks, int splits) {
+  using Shared = typename WideBlock<T, kRowTiles>::Shared;
+  extern __shared__ uint4 shared[];
+  auto* own = reinterpret_cast<Shared*>(shared);
+  AllowNextKernel();
+  WideBlock<T, kRowTiles> block(args, split_chunks, own);
+  block.Run();
+  if (splits == 1) {
+    __syncthreads();
+    block.Finish(1, [own](int) { return own; });
+    return;
+  }
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  const cooperative_groups::cluster_group cluster = cooperative_groups::this_cluster();
+  cluster.sync();
+  block.Finish(splits, [&](int rank) { return cluster.map_shared_rank(own, rank); });
+  cluster.sync();  // nobody may leave while others read its shared memory
+#endif
 }
 
 // The same in float, for parity: lane g * 4 + t sums outputs g, g + 8 of rows 2 t, 2 t + 1.
@@ -314,47 +478,68 @@ __global__ void __launch_bounds__(256)
   reinterpret_cast<float4*>(sums)[threadIdx.x] = make_float4(sum[0], sum[1], sum[2], sum[3]);
   __syncthreads();
   if (threadIdx.x >= 64) return;
-  Epilogue<float> epilogue = MakeEpilogue<float>(args, threadIdx.x, first_row);
+  Epilogue<float> epilogue = MakeEpilogue<float>(args, blockIdx.x, threadIdx.x, first_row);
   epilogue.Prepare();
   epilogue.Fetch();
   StorePair(epilogue, sums, 32 * 4, factors, threadIdx.x);
 }
 
 template <typename T, int kRowTiles>
-cudaError_t LaunchTyped(const ProjectionArgs& args, const LaunchContext& context) {
+cudaError_t LaunchFew(const ProjectionArgs& args, const LaunchContext& context) {
   const int chunks = ChunkCount(args.inputs);
   // Matrices with many tiles fill the device with small blocks, all of them resident at once.
-  const bool small = kRowTiles <= 2 && TileCount(args.outputs) >= kManyTiles;
-  const int warps = small ? Factors<kRowTiles>::kMinWarps : kMaxWarps;
+  const int warps =
+      TileCount(args.outputs) >= kManyTiles ? Factors<kRowTiles>::kMinWarps : kMaxWarps;
   const int chunks_per_warp = (chunks + warps - 1) / warps;
   const int staged = std::clamp(chunks_per_warp - kRegisterChunks, 0, kMaxStagedChunks);
   const int warp_vectors = std::max(staged * kChunkVectors, kRowTiles * 32);
   LaunchShape shape;
-  shape.grid = dim3(TileCount(args.outputs), (args.rows + kRowTiles * 8 - 1) / (kRowTiles * 8));
+  shape.grid = dim3(TileCount(args.outputs));
   shape.block = dim3(warps * 32);
   shape.shared_bytes = size_t{16} * warp_vectors * warps;
   return Launch(ProjectionKernel<T, kRowTiles>, shape, context, args, staged, warp_vectors);
 }
 
-template <typename T>
-cudaError_t LaunchHalf(const ProjectionArgs& args, const LaunchContext& context) {
-  if (args.rows <= 8) return LaunchTyped<T, 1>(args, context);
-  if (args.rows <= 16) return LaunchTyped<T, 2>(args, context);
-  if (args.rows <= 32) return LaunchTyped<T, 4>(args, context);
-  return LaunchTyped<T, kMaxRowTiles>(args, context);
+template <typename T, int kRowTiles>
+cudaError_t LaunchWide(const ProjectionArgs& args, const LaunchContext& context) {
+  const int chunks = ChunkCount(args.inputs);
+  const int tile_blocks = (TileCount(args.outputs) + kWideTiles - 1) / kWideTiles;
+  const int row_blocks = (args.rows + kRowTiles * 8 - 1) / (kRowTiles * 8);
+  int splits = 1;
+  while (splits < args.max_splits && tile_blocks * row_blocks * splits * 2 <= kWideBlocks &&
+         chunks >= splits * 2 * kStageChunks) {
+    splits *= 2;
+  }
+  LaunchShape shape;
+  shape.grid = dim3(tile_blocks, row_blocks, splits);
+  shape.block = dim3(kMaxWarps * 32);
+  shape.shared_bytes = sizeof(typename WideBlock<T, kRowTiles>::Shared);
+  shape.cluster_z = splits;
+  return Launch(WideProjectionKernel<T, kRowTiles>, shape, context, args,
+                (chunks + splits - 1) / splits, splits);
 }
 
-template <typename T, int kRowTiles>
-cudaError_t AllowSharedMemory() {
-  constexpr int kBytes = 16 * kMaxWarps * std::max(kMaxStagedChunks * kChunkVectors, kRowTiles * 32);
-  return cudaFuncSetAttribute(ProjectionKernel<T, kRowTiles>,
-                              cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+template <typename T>
+cudaError_t LaunchHalf(const ProjectionArgs& args, const LaunchContext& context) {
+  if (args.rows <= 8) return LaunchFew<T, 1>(args, context);
+  if (args.rows <= 16) return LaunchFew<T, 2>(args, context);
+  if (args.rows <= 32) return LaunchWide<T, 4>(args, context);
+  return LaunchWide<T, 8>(args, context);
+}
+
+cudaError_t AllowSharedMemory(auto* kernel, size_t bytes) {
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              static_cast<int>(bytes));
 }
 
 template <typename T>
 cudaError_t AllowSharedMemoryForAll() {
-  for (const cudaError_t error : {AllowSharedMemory<T, 1>(), AllowSharedMemory<T, 2>(),
-                                  AllowSharedMemory<T, 4>(), AllowSharedMemory<T, kMaxRowTiles>()}) {
+  constexpr size_t kFewBytes = size_t{16} * kMaxWarps * kMaxStagedChunks * kChunkVectors;
+  for (const cudaError_t error :
+       {AllowSharedMemory(ProjectionKernel<T, 1>, kFewBytes),
+        AllowSharedMemory(ProjectionKernel<T, 2>, kFewBytes),
+        AllowSharedMemory(WideProjectionKernel<T, 4>, sizeof(typename WideBlock<T, 4>::Shared)),
+        AllowSharedMemory(WideProjectionKernel<T, 8>, sizeof(typename WideBlock<T, 8>::Shared))}) {
     if (error != cudaSuccess) return error;
   }
   return cudaSuccess;

@@ -2,9 +2,10 @@
 //
 // y[row][out] = factor[row] * sum over in of weight[out][in] * input[row][in] + bias[out]
 //
-// One block computes 16 outputs for up to 64 rows: it takes its share of the weights into registers
-// and shared memory before it waits for its input, so that a chain of these kernels, launched as
-// dependents, streams weights without a pause.
+// Up to 16 rows a block computes 16 outputs: it takes its weights into registers and shared memory before
+// it waits for its input, so that a chain of these kernels, launched as dependents, streams weights
+// without a pause. For more rows a block computes 64 outputs of 64 rows, so that inputs are read less
+// often, and starts with as many weights as fit.
 #ifndef SEQ2SEQ_BACKEND_KERNELS_PROJECTION_H_
 #define SEQ2SEQ_BACKEND_KERNELS_PROJECTION_H_
 
@@ -55,7 +56,8 @@ cudaError_t LaunchPack(const PackArgs& args, const LaunchContext& context);
 
 // The factor of a row: output_scale, times RMSNorm's if sum_squares is set (see Residual).
 struct RowFactor {
-  const float* sum_squares = nullptr;  // [parts][row_capacity]
+  const float* sum_squares = nullptr;  // [row_capacity][sum_stride], the first `parts` in use
+  int32_t sum_stride = 0;
   int32_t parts = 0;
   float inverse_width = 0.0F;
   float epsilon = 0.0F;
@@ -117,6 +119,9 @@ struct ProjectionArgs {
   const void* input = nullptr;    // [inputs / 32][row_capacity][32], the model's number format
   int32_t rows = 0;               // the bucket
   int32_t row_capacity = 0;
+  // Blocks (a cluster) that may share the inputs of some outputs: 1, or up to 4 on compute capability
+  // 9.0 and later.
+  int32_t max_splits = 1;
   const RowInfo* row_infos = nullptr;  // [rows]; used by kQueryKeyValue and kLogits
   RowFactor factor;
   ProjectionOutput output = ProjectionOutput::kResidual;

@@ -154,7 +154,7 @@ class Epilogue {
     }
     sum = SumOverGroups(sum);
     if (group_ == 0 && row_exists_) {
-      residual.sum_squares[int64_t{tile_} * residual.row_capacity + row_] = sum;
+      residual.sum_squares[int64_t{row_} * residual.sum_stride + tile_] = sum;
     }
   }
 

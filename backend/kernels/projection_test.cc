@@ -49,9 +49,11 @@ class Problem {
     args.input = input_.data();
     args.rows = shape_.rows;
     args.row_capacity = capacity_;
+    args.max_splits = 4;
     args.factor.output_scale = kOutputScale;
     if (normed_) {
       args.factor.sum_squares = sums_.floats();
+      args.factor.sum_stride = kSumParts;
       args.factor.parts = kSumParts;
       args.factor.inverse_width = 1.0F / static_cast<float>(shape_.inputs);
       args.factor.epsilon = kEpsilon;
@@ -114,7 +116,7 @@ class Problem {
       double factor = kOutputScale;
       if (normed_) {
         double sum = 0.0;
-        for (int p = 0; p < kSumParts; ++p) sum += sums_.rounded()[size_t(p) * capacity_ + row];
+        for (int p = 0; p < kSumParts; ++p) sum += sums_.rounded()[size_t(row) * kSumParts + p];
         factor *= 1.0 / std::sqrt(sum / shape_.inputs + kEpsilon) / 0.5;
       }
       for (int32_t output = 0; output < shape_.outputs; ++output) {
@@ -159,8 +161,8 @@ void TestResidual(ElementType type, const Shape& shape) {
   DeviceValues scale(ElementType::kFloat32, RandomValues(problem.capacity(), 9));
   ProjectionArgs args = problem.Args();
   args.output = ProjectionOutput::kResidual;
-  args.residual.residual = {values.floats(), scaled.data(), sums.floats(), width,
-                            problem.capacity()};
+  args.residual.residual = {values.floats(), scaled.data(), sums.floats(),
+                            tiles,           width,         problem.capacity()};
   args.residual.norm_weight = norm.floats();
   args.residual.scale = scale.floats();
   problem.Run(args);
@@ -180,7 +182,7 @@ void TestResidual(ElementType type, const Shape& shape) {
       actual_scaled.push_back(got_scaled[problem.Blocked(row, i)]);
       squares += x * x;
     }
-    for (int32_t t = 0; t < tiles; ++t) parts += got_sums[size_t(t) * problem.capacity() + row];
+    for (int32_t t = 0; t < tiles; ++t) parts += got_sums[size_t(row) * tiles + t];
     actual_sum.push_back(parts);
     expected_sum.push_back(squares);
   }
@@ -342,7 +344,7 @@ int main() {
        {ElementType::kFloat32, ElementType::kFloat16, ElementType::kBFloat16}) {
     for (const Shape& shape : {Shape{64, 96, 1}, Shape{16, 12, 3}, Shape{1536, 1536, 1},
                                Shape{512, 3584, 16}, Shape{200, 1536, 7}, Shape{96, 64, 31},
-                               Shape{160, 416, 64}, Shape{64, 7168, 33}, Shape{96, 64, 130}}) {
+                               Shape{160, 416, 64}, Shape{1536, 1536, 64}, Shape{64, 7168, 33}, Shape{96, 64, 130}}) {
       TestResidual(type, shape);
     }
     TestActivation(type, {96, 64, 5}, ActivationKind::kRelu, false);

@@ -88,7 +88,8 @@ struct RowInfo {
 struct Residual {
   float* values = nullptr;       // [row_capacity][width]
   void* scaled = nullptr;        // [width / 32][row_capacity][32], the model's number format
-  float* sum_squares = nullptr;  // [parts][row_capacity]
+  float* sum_squares = nullptr;  // [row_capacity][sum_stride], of which some parts are in use
+  int32_t sum_stride = 0;
   int32_t width = 0;
   int32_t row_capacity = 0;
 };

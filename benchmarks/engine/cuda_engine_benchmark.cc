@@ -1,7 +1,9 @@
 // Times the CUDA engine on one shape: whole batches of equal requests, greedy, random weights.
 //
-//   cuda_engine_benchmark [shape] [dtype] [source tokens] [new tokens] [batch ...]
+//   cuda_engine_benchmark [--join] [shape] [dtype] [source tokens] [new tokens] [batch ...]
 //
+// --join: sequences start to decode as their encodes end, beside the encodes of the others; without it
+// when all are encoded.
 // Prints a line a batch: whole-job tokens/s, time to the first token, median time between steps.
 #include <algorithm>
 #include <cstdio>
@@ -47,8 +49,8 @@ std::vector<BatchRequest> Requests(int32_t batch, int32_t source, int32_t tokens
 }
 
 // One line of the table.
-Status Measure(std::shared_ptr<const DeviceWeights> weights, int32_t batch, int32_t source,
-               int32_t tokens) {
+Status Measure(std::shared_ptr<const DeviceWeights> weights, BatchRunner::Start start,
+               int32_t batch, int32_t source, int32_t tokens) {
   Notifier notifier;
   CudaEngineOptions options;
   options.max_active_sequences = batch;
@@ -56,7 +58,7 @@ Status Measure(std::shared_ptr<const DeviceWeights> weights, int32_t batch, int3
   options.max_decoder_tokens = tokens + 1;
   SEQ2SEQ_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
                            CudaEngine::Create(std::move(weights), options, &notifier));
-  BatchRunner runner(engine.get(), &notifier, BatchRunner::Start::kTogether);
+  BatchRunner runner(engine.get(), &notifier, start);
   const std::vector<BatchRequest> requests = Requests(batch, source, tokens);
   std::vector<double> totals;
   std::vector<double> firsts;
@@ -80,8 +82,8 @@ Status Measure(std::shared_ptr<const DeviceWeights> weights, int32_t batch, int3
   return OkStatus();
 }
 
-Status Benchmark(const std::string& shape, DType dtype, int32_t source, int32_t tokens,
-                 const std::vector<int32_t>& batches) {
+Status Benchmark(BatchRunner::Start start, const std::string& shape, DType dtype, int32_t source,
+                 int32_t tokens, const std::vector<int32_t>& batches) {
   SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaSetDevice(0));
   std::shared_ptr<const DeviceWeights> weights;
   {
@@ -91,7 +93,7 @@ Status Benchmark(const std::string& shape, DType dtype, int32_t source, int32_t 
   std::printf("shape %s, %s, %d source tokens, %d new tokens\n", shape.c_str(),
               std::string(DTypeName(dtype)).c_str(), source, tokens);
   for (const int32_t batch : batches) {
-    SEQ2SEQ_RETURN_IF_ERROR(Measure(weights, batch, source, tokens));
+    SEQ2SEQ_RETURN_IF_ERROR(Measure(weights, start, batch, source, tokens));
   }
   return OkStatus();
 }
@@ -101,6 +103,12 @@ Status Benchmark(const std::string& shape, DType dtype, int32_t source, int32_t 
 
 int main(int argc, char** argv) {
   using namespace seq2seq;  // NOLINT: a benchmark's main
+  BatchRunner::Start start = BatchRunner::Start::kTogether;
+  if (argc > 1 && std::string(argv[1]) == "--join") {
+    start = BatchRunner::Start::kJoin;
+    --argc;
+    ++argv;
+  }
   const std::string shape = argc > 1 ? argv[1] : "mission";
   const DType dtype = ParseDType(argc > 2 ? argv[2] : "bfloat16").value_or(DType::kBFloat16);
   const int32_t source = argc > 3 ? std::atoi(argv[3]) : 512;
@@ -108,7 +116,7 @@ int main(int argc, char** argv) {
   std::vector<int32_t> batches;
   for (int i = 5; i < argc; ++i) batches.push_back(std::atoi(argv[i]));
   if (batches.empty()) batches = {1, 16, 64};
-  const Status status = Benchmark(shape, dtype, source, tokens, batches);
+  const Status status = Benchmark(start, shape, dtype, source, tokens, batches);
   if (status) return 0;
   std::printf("FAILED: %s\n", status.error().message.c_str());
   return 1;

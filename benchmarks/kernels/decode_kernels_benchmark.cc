@@ -106,9 +106,10 @@ class Bench {
     args.input = halves_;
     args.rows = rows_;
     args.row_capacity = capacity_;
+    args.max_splits = 4;
     args.row_infos = infos_;
     if (normed) {
-      args.factor = {floats_, kWidth / 16, 1.0F / kWidth, 1e-6F, floats_, more_, 1.0F};
+      args.factor = {floats_, kWidth / 16, kWidth / 16, 1.0F / kWidth, 1e-6F, floats_, more_, 1.0F};
     }
     return args;
   }
@@ -122,8 +123,8 @@ class Bench {
       args.output = output;
       args.query_key_value = {more_, kWidth, pool_, layout, layer * layout.LayerStride(), table_,
                               stride_};
-      args.residual.residual = {more_, more_halves_, more_ + size_t(capacity_) * kWidth, kWidth,
-                                capacity_};
+      args.residual.residual = {more_, more_halves_, more_ + size_t(capacity_) * kWidth, kWidth / 16,
+                                kWidth, capacity_};
       args.residual.norm_weight = floats_;
       args.residual.scale = floats_;
       args.activation = {more_halves_, ActivationKind::kGeluTanh};
@@ -160,7 +161,7 @@ class Bench {
     std::printf("%d rows\n", rows_);
     Project("qkv", 3 * kWidth, kWidth, ProjectionOutput::kQueryKeyValue, true);
     for (const int32_t splits : {1, 2, 4, 8}) {
-      if (rows_ * kHeads * splits > 800 && splits > 1) continue;
+      if (rows_ * kHeads * splits > 1600 && splits > 1) continue;
       std::printf("  splits %d\n", splits);
       const double before = total_;
       Attend("self", false, splits);
@@ -199,7 +200,7 @@ int main(int argc, char** argv) {
   using namespace seq2seq::kernels;  // NOLINT: a benchmark's main
   CheckCuda(PrepareProjections(), "PrepareProjections");
   if (argc < 2) {
-    for (const int32_t rows : {1, 16, 64}) Bench(rows).Run();
+    for (const int32_t rows : {1, 8, 16, 32, 64, 256}) Bench(rows).Run();
   }
   for (int i = 1; i < argc; ++i) Bench(std::atoi(argv[i])).Run();
   return 0;
