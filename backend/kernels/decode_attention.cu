@@ -220,6 +220,7 @@ __global__ void __launch_bounds__(kThreads)
   Reader<T, kLanes> reader(args, info, head);
   // Of the keys, this pass writes those of the row's own position alone.
   reader.Load(begin + group, args.cross ? end : min(end, info.position));
+  TouchParameters(args);
   WaitForEarlierKernels();
   if (!args.cross && info.position < end) reader.Reload(begin + group, info.position);
 
@@ -229,7 +230,13 @@ __global__ void __launch_bounds__(kThreads)
                           (int64_t{row} * args.layout.heads + head) * args.layout.head_dim +
                           reader.dim();
 #pragma unroll
-    for (int i = 0; i < kValues; ++i) query[i] = __ldcg(source + i) * args.scale;
+    for (int i = 0; i < kValues; i += 4) {
+      const float4 four = __ldcg(reinterpret_cast<const float4*>(source + i));
+      query[i] = four.x * args.scale;
+      query[i + 1] = four.y * args.scale;
+      query[i + 2] = four.z * args.scale;
+      query[i + 3] = four.w * args.scale;
+    }
   }
   const float* bias = args.bias == nullptr ? nullptr : args.bias + head * (args.max_distance + 1);
   Partial<kValues> partial;

@@ -15,24 +15,23 @@ namespace {
 // mma.m16n8k16 A operands with the inputs permuted the same way as the B operands read below.
 constexpr int kChunkVectors = 64;
 constexpr int kChunkFloats = kTileOutputs * kChunkInputs;
-constexpr int kMaxWarps = 8;
-// Rows, in tiles of 8, up to which ProjectionKernel is used.
-constexpr int kFewRowTiles = 2;
+constexpr int kMaxWarps = 16;
 // Blocks of WideProjectionKernel that are resident at once, two a multiprocessor.
 constexpr int kWideBlocks = 264;
 // A block of WideProjectionKernel: output tiles, chunks of inputs at a time, and how many such stages.
+constexpr int kWideWarps = 8;
 constexpr int kWideTiles = 4;
 constexpr int kStageChunks = 2;
 constexpr int kStages = 5;
-// Chunks of weights that a warp keeps in registers and (at most) in shared memory before its input is
-// ready.
+// Chunks of weights that a warp keeps in registers and (at most, an even number) in shared memory before
+// its input is ready.
 constexpr int kRegisterChunks = 2;
-constexpr int kMaxStagedChunks = 12;
-// Output tiles from which on blocks have fewer warps.
+constexpr int kMaxStagedChunks = 10;
+// Output tiles from which on a block has two of them.
 constexpr int kManyTiles = 200;
 // Chunks of input in flight at a time: all of a warp's for few rows, so that memory is waited for once.
 template <int kRowTiles>
-constexpr int kInputChunks = kRowTiles == 1 ? 12 : 4;
+constexpr int kInputChunks = kRowTiles == 1 ? 8 : 4;
 
 __global__ void PackKernel(PackArgs args, int chunks) {
   const int64_t total = int64_t{args.rows} * args.columns;
@@ -70,8 +69,8 @@ __global__ void PackKernel(PackArgs args, int chunks) {
 template <int kRowTiles>
 class Factors {
  public:
-  // Blocks have kMinWarps warps at least, so this many rows a warp at most.
-  static constexpr int kMinWarps = kRowTiles <= kFewRowTiles ? 4 : 8;
+  // Blocks have 8 warps at least, so this many rows a warp at most.
+  static constexpr int kMinWarps = 8;
   static constexpr int kRows = kRowTiles * 8 / kMinWarps;
 
   __device__ Factors(const ProjectionArgs& args, int first_row)
@@ -136,6 +135,7 @@ __device__ __forceinline__ void StorePair(auto& epilogue, const float* sums, int
   const float* sum = sums + (p / 64 * 32 + p % 32) * 4 + p / 32 % 2;
   float low = 0.0F;
   float high = 0.0F;
+#pragma unroll 8
   for (int w = 0; w < warps; ++w) {
     low += sum[w * warp_stride];
     high += sum[w * warp_stride + 2];
@@ -189,90 +189,106 @@ struct Sums {
   float values[kChains][kRowTiles][4] = {};
 };
 
-// Warp w takes chunks w, w + warps, ...: the first kRegisterChunks in registers, the next `staged` in
-// shared memory, both before the input is ready, and the rest after.
-template <typename T, int kRowTiles>
-__global__ void __launch_bounds__(kMaxWarps * 32, 2)
+// kTiles output tiles a block. Warp w takes chunks w, w + warps, ... of all of them; unit u of its weights
+// is its chunk u / kTiles of tile u % kTiles. The first kRegisterChunks units are taken to registers,
+// the next `staged` to shared memory, both before the input is ready, and the rest after.
+template <typename T, int kRowTiles, int kTiles>
+__global__ void __launch_bounds__(kMaxWarps * 32)
     ProjectionKernel(const __grid_constant__ ProjectionArgs args, int staged, int warp_vectors) {
   constexpr int kInputs = kInputChunks<kRowTiles>;
+  constexpr int kPairs = 64 * kRowTiles * kTiles;
+  static_assert(kRegisterChunks % kTiles == 0 && kInputs >= kRegisterChunks / kTiles);
   extern __shared__ uint4 shared[];
   __shared__ float factors[kRowTiles * 8];
   const int lane = threadIdx.x % 32;
   const int warp = threadIdx.x / 32;
   const int warps = blockDim.x / 32;
   const int chunks = ChunkCount(args.inputs);
-  const int first_row = blockIdx.y * kRowTiles * 8;
-  const uint4* weights =
-      static_cast<const uint4*>(args.weights) + int64_t{blockIdx.x} * chunks * kChunkVectors + lane;
+  const int first_tile = blockIdx.x * kTiles;
+  const int tiles = TileCount(args.outputs);
   uint4* own = shared + warp * warp_vectors;
 
   AllowNextKernel();
+  const auto unit = [&](int u) {
+    const int tile = min(first_tile + u % kTiles, tiles - 1);
+    return static_cast<const uint4*>(args.weights) + lane +
+           (int64_t{tile} * chunks + warp + u / kTiles * warps) * kChunkVectors;
+  };
+  const auto unit_exists = [&](int u) { return warp + u / kTiles * warps < chunks; };
   uint4 low[kRegisterChunks];
   uint4 high[kRegisterChunks];
 #pragma unroll
-  for (int i = 0; i < kRegisterChunks; ++i) {
-    const int chunk = warp + i * warps;
-    const uint4* vectors = weights + int64_t{chunk} * kChunkVectors;
-    low[i] = chunk < chunks ? LoadStreaming(vectors) : uint4{};
-    high[i] = chunk < chunks ? LoadStreaming(vectors + 32) : uint4{};
+  for (int u = 0; u < kRegisterChunks; ++u) {
+    const uint4* vectors = unit(u);
+    low[u] = unit_exists(u) ? LoadStreaming(vectors) : uint4{};
+    high[u] = unit_exists(u) ? LoadStreaming(vectors + 32) : uint4{};
   }
   for (int i = 0; i < staged; ++i) {
-    const int chunk = warp + (kRegisterChunks + i) * warps;
-    if (chunk >= chunks) break;
-    const uint4* vectors = weights + int64_t{chunk} * kChunkVectors;
+    if (!unit_exists(kRegisterChunks + i)) break;
+    const uint4* vectors = unit(kRegisterChunks + i);
     CopyToSharedAsync(own + i * kChunkVectors + lane, vectors);
     CopyToSharedAsync(own + i * kChunkVectors + 32 + lane, vectors + 32);
   }
   CommitSharedCopies();
-  Epilogue<T> epilogue = MakeEpilogue<T>(args, blockIdx.x, threadIdx.x, first_row);
-  const bool has_pair = threadIdx.x < 64 * kRowTiles;
-  if (has_pair) epilogue.Prepare();
-  Factors<kRowTiles> row_factors(args, first_row);
+  const int pair = threadIdx.x;
+  const int p = pair % (64 * kRowTiles);
+  Epilogue<T> epilogue = MakeEpilogue<T>(args, first_tile + pair / (64 * kRowTiles), p, 0);
+  if (pair < kPairs) epilogue.Prepare();
+  Factors<kRowTiles> row_factors(args, 0);
+  TouchParameters(args);
 
   WaitForEarlierKernels();
-  const int kept = kRegisterChunks + staged;
+  const int kept = (kRegisterChunks + staged) / kTiles;  // chunks
   uint4 input[kInputs][kRowTiles];
 #pragma unroll
   for (int i = 0; i < kInputs; ++i) {
-    LoadInput<kRowTiles>(args, warp + i * warps, i < kept ? chunks : 0, first_row, input[i]);
+    LoadInput<kRowTiles>(args, warp + i * warps, i < kept ? chunks : 0, 0, input[i]);
   }
+  if (pair < kPairs) epilogue.Fetch();
   row_factors.Fetch();
-  if (has_pair) epilogue.Fetch();
 
-  Sums<T, kRowTiles> sums;
-  const auto add_staged = [&](int i, const uint4(&chunk_input)[kRowTiles]) {
-    const uint4* vectors = own + (i - kRegisterChunks) * kChunkVectors + lane;
-    sums.Add(vectors[0], vectors[32], chunk_input);
-  };
-  static_assert(kInputs >= kRegisterChunks);
+  Sums<T, kRowTiles> sums[kTiles];
 #pragma unroll
-  for (int i = 0; i < kRegisterChunks; ++i) sums.Add(low[i], high[i], input[i]);
+  for (int u = 0; u < kRegisterChunks; ++u) {
+    sums[u % kTiles].Add(low[u], high[u], input[u / kTiles]);
+  }
   WaitForSharedCopies<0>();
+  const auto add_staged = [&](int i, const uint4(&chunk_input)[kRowTiles]) {
+    const uint4* vectors = own + (i * kTiles - kRegisterChunks) * kChunkVectors + lane;
 #pragma unroll
-  for (int i = kRegisterChunks; i < kInputs; ++i) {
+    for (int tile = 0; tile < kTiles; ++tile) {
+      sums[tile].Add(vectors[tile * kChunkVectors], vectors[tile * kChunkVectors + 32], chunk_input);
+    }
+  };
+#pragma unroll
+  for (int i = kRegisterChunks / kTiles; i < kInputs; ++i) {
     if (i < kept && warp + i * warps < chunks) add_staged(i, input[i]);
   }
-#pragma unroll 2
   for (int i = kInputs; i < kept; ++i) {
-    const int chunk = warp + i * warps;
-    if (chunk >= chunks) break;
-    LoadInput<kRowTiles>(args, chunk, chunks, first_row, input[0]);
+    if (warp + i * warps >= chunks) break;
+    LoadInput<kRowTiles>(args, warp + i * warps, chunks, 0, input[0]);
     add_staged(i, input[0]);
   }
-#pragma unroll 4
+#pragma unroll 2
   for (int chunk = warp + kept * warps; chunk < chunks; chunk += warps) {
-    const uint4* vectors = weights + int64_t{chunk} * kChunkVectors;
-    const uint4 low_rest = LoadStreaming(vectors);
-    const uint4 high_rest = LoadStreaming(vectors + 32);
-    LoadInput<kRowTiles>(args, chunk, chunks, first_row, input[0]);
-    sums.Add(low_rest, high_rest, input[0]);
+    LoadInput<kRowTiles>(args, chunk, chunks, 0, input[0]);
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+      const uint4* vectors = unit((chunk - warp) / warps * kTiles + tile);
+      sums[tile].Add(LoadStreaming(vectors), LoadStreaming(vectors + 32), input[0]);
+    }
   }
   __syncwarp();  // the sums take the place of weights that other lanes of this warp may still read
-  sums.Store(reinterpret_cast<float4*>(own));
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile) {
+    sums[tile].Store(reinterpret_cast<float4*>(own) + tile * kRowTiles * 32);
+  }
   row_factors.Store(factors);
   __syncthreads();
-  const auto* all_sums = reinterpret_cast<const float*>(shared);
-  if (has_pair) StorePair(epilogue, all_sums, warp_vectors * 4, factors, threadIdx.x);
+  if (pair >= kPairs) return;
+  const float* tile_sums =
+      reinterpret_cast<const float*>(shared) + pair / (64 * kRowTiles) * kRowTiles * 128;
+  StorePair(epilogue, tile_sums, warp_vectors * 4, factors, p);
 }
 
 // 64 outputs of up to 64 rows, over one cluster block's share of the inputs. Warp w has output tile w % 4
@@ -280,7 +296,7 @@ __global__ void __launch_bounds__(kMaxWarps * 32, 2)
 template <typename T, int kRowTiles>
 class WideBlock {
  public:
-  static constexpr int kWarps = kMaxWarps;
+  static constexpr int kWarps = kWideWarps;
   static constexpr int kHalves = kWarps / kWideTiles;
   static constexpr int kPairs = kWideTiles * kRowTiles * 64;
   static_assert(kHalves == kStageChunks);
@@ -306,6 +322,7 @@ class WideBlock {
     const int stages = max(0, (end_ - begin_ + kStageChunks - 1) / kStageChunks);
     for (int s = 0; s < min(stages, kStages - 1); ++s) FetchWeights(s);
     CommitSharedCopies();
+    TouchParameters(args_);
     WaitForEarlierKernels();
     for (int s = 0; s < kStages - 1; ++s) {
       if (s < stages) FetchInput(s);
@@ -335,33 +352,51 @@ class WideBlock {
   // shared memory of one.
   template <typename SharedOf>
   __device__ void Finish(int splits, SharedOf shared_of) {
+    // All of a thread's pairs read what they need before the first of them is handed on.
+    constexpr int kAtOnce = 4;
     const int share = kPairs / splits;
-    for (int q = threadIdx.x; q < share; q += blockDim.x) {
-      const int pair = blockIdx.z * share + q;
-      const int local_tile = pair / (kRowTiles * 64);
-      const int p = pair % (kRowTiles * 64);
-      const int tile = blockIdx.x * kWideTiles + local_tile;
-      Epilogue<T> epilogue = MakeEpilogue<T>(args_, tile, p, first_row_);
-      epilogue.Prepare();
-      epilogue.Fetch();
-      float low = 0.0F;
-      float high = 0.0F;
-      for (int rank = 0; rank < splits; ++rank) {
-        const Shared* other = shared_of(rank);
+    for (int first = threadIdx.x; first < share; first += kAtOnce * kWarps * 32) {
+      Epilogue<T> epilogues[kAtOnce] = {At(share, first, 0), At(share, first, 1),
+                                        At(share, first, 2), At(share, first, 3)};
 #pragma unroll
-        for (int half = 0; half < kHalves; ++half) {
-          const float* sum =
-              reinterpret_cast<const float*>(&other->sums[half][local_tile][p / 64][p % 32]) +
-              p / 32 % 2;
-          low += sum[0];
-          high += sum[2];
-        }
+      for (int i = 0; i < kAtOnce; ++i) {
+        epilogues[i].Prepare();
+        epilogues[i].Fetch();
       }
-      epilogue.Store(low, high, shared_->factors[p / 64 * 8 + p % 4 * 2 + p / 32 % 2]);
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int q = first + i * kWarps * 32;
+        if (q >= share) continue;
+        const int pair = blockIdx.z * share + q;
+        const int p = pair % (kRowTiles * 64);
+        float low = 0.0F;
+        float high = 0.0F;
+        for (int rank = 0; rank < splits; ++rank) {
+          const Shared* other = shared_of(rank);
+#pragma unroll
+          for (int half = 0; half < kHalves; ++half) {
+            const float* sum = reinterpret_cast<const float*>(
+                                   &other->sums[half][pair / (kRowTiles * 64)][p / 64][p % 32]) +
+                               p / 32 % 2;
+            low += sum[0];
+            high += sum[2];
+          }
+        }
+        epilogues[i].Store(low, high, shared_->factors[p / 64 * 8 + p % 4 * 2 + p / 32 % 2]);
+      }
     }
   }
 
  private:
+  // What hands on the thread's i-th pair from `first` on; one that does nothing past the share's end.
+  __device__ Epilogue<T> At(int share, int first, int i) const {
+    const int q = first + i * kWarps * 32;
+    const int pair = blockIdx.z * share + q;
+    const int tile = q < share ? blockIdx.x * kWideTiles + pair / (kRowTiles * 64)
+                               : TileCount(args_.outputs);
+    return MakeEpilogue<T>(args_, tile, pair % (kRowTiles * 64), first_row_);
+  }
+
   __device__ void FetchWeights(int s) {
     Stage& stage = shared_->stages[s % kStages];
     const uint4* weights = static_cast<const uint4*>(args_.weights);
@@ -421,7 +456,7 @@ class WideBlock {
 };
 
 template <typename T, int kRowTiles>
-__global__ void __launch_bounds__(kMaxWarps * 32, 2)
+__global__ void __launch_bounds__(kWideWarps * 32, 2)
     WideProjectionKernel(const __grid_constant__ ProjectionArgs args, int split_chunks, int splits) {
   using Shared = typename WideBlock<T, kRowTiles>::Shared;
   extern __shared__ uint4 shared[];
@@ -484,20 +519,24 @@ __global__ void __launch_bounds__(256)
   StorePair(epilogue, sums, 32 * 4, factors, threadIdx.x);
 }
 
-template <typename T, int kRowTiles>
+template <typename T, int kRowTiles, int kTiles>
 cudaError_t LaunchFew(const ProjectionArgs& args, const LaunchContext& context) {
   const int chunks = ChunkCount(args.inputs);
-  // Matrices with many tiles fill the device with small blocks, all of them resident at once.
-  const int warps =
-      TileCount(args.outputs) >= kManyTiles ? Factors<kRowTiles>::kMinWarps : kMaxWarps;
-  const int chunks_per_warp = (chunks + warps - 1) / warps;
-  const int staged = std::clamp(chunks_per_warp - kRegisterChunks, 0, kMaxStagedChunks);
-  const int warp_vectors = std::max(staged * kChunkVectors, kRowTiles * 32);
+  const int warps = chunks > 64 ? kMaxWarps : kMaxWarps / 2;
+  const int units = (chunks + warps - 1) / warps * kTiles;
+  const int staged = std::clamp(units - kRegisterChunks, 0, kMaxStagedChunks);
+  const int warp_vectors = std::max(staged * kChunkVectors, kTiles * kRowTiles * 32);
   LaunchShape shape;
-  shape.grid = dim3(TileCount(args.outputs));
+  shape.grid = dim3((TileCount(args.outputs) + kTiles - 1) / kTiles);
   shape.block = dim3(warps * 32);
   shape.shared_bytes = size_t{16} * warp_vectors * warps;
-  return Launch(ProjectionKernel<T, kRowTiles>, shape, context, args, staged, warp_vectors);
+  return Launch(ProjectionKernel<T, kRowTiles, kTiles>, shape, context, args, staged, warp_vectors);
+}
+
+template <typename T, int kRowTiles>
+cudaError_t LaunchFew(const ProjectionArgs& args, const LaunchContext& context) {
+  return TileCount(args.outputs) >= kManyTiles ? LaunchFew<T, kRowTiles, 2>(args, context)
+                                               : LaunchFew<T, kRowTiles, 1>(args, context);
 }
 
 template <typename T, int kRowTiles>
@@ -512,7 +551,7 @@ cudaError_t LaunchWide(const ProjectionArgs& args, const LaunchContext& context)
   }
   LaunchShape shape;
   shape.grid = dim3(tile_blocks, row_blocks, splits);
-  shape.block = dim3(kMaxWarps * 32);
+  shape.block = dim3(kWideWarps * 32);
   shape.shared_bytes = sizeof(typename WideBlock<T, kRowTiles>::Shared);
   shape.cluster_z = splits;
   return Launch(WideProjectionKernel<T, kRowTiles>, shape, context, args,
@@ -536,8 +575,10 @@ template <typename T>
 cudaError_t AllowSharedMemoryForAll() {
   constexpr size_t kFewBytes = size_t{16} * kMaxWarps * kMaxStagedChunks * kChunkVectors;
   for (const cudaError_t error :
-       {AllowSharedMemory(ProjectionKernel<T, 1>, kFewBytes),
-        AllowSharedMemory(ProjectionKernel<T, 2>, kFewBytes),
+       {AllowSharedMemory(ProjectionKernel<T, 1, 1>, kFewBytes),
+        AllowSharedMemory(ProjectionKernel<T, 1, 2>, kFewBytes),
+        AllowSharedMemory(ProjectionKernel<T, 2, 1>, kFewBytes),
+        AllowSharedMemory(ProjectionKernel<T, 2, 2>, kFewBytes),
         AllowSharedMemory(WideProjectionKernel<T, 4>, sizeof(typename WideBlock<T, 4>::Shared)),
         AllowSharedMemory(WideProjectionKernel<T, 8>, sizeof(typename WideBlock<T, 8>::Shared))}) {
     if (error != cudaSuccess) return error;

@@ -58,7 +58,8 @@ template <typename T>
 class Epilogue {
  public:
   __device__ Epilogue(const ProjectionArgs& args, int tile, int group, int row)
-      : args_(args), tile_(tile), group_(group), row_(row), row_exists_(row < args.rows) {}
+      : args_(args), tile_(tile), group_(group), row_(row),
+        row_exists_(row < args.rows && tile < TileCount(args.outputs)) {}
 
   __device__ void Prepare() {
 #pragma unroll
