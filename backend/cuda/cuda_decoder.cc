@@ -27,6 +27,9 @@ int32_t BlocksFor(int32_t tokens, int32_t block_tokens) {
   return RoundUp(tokens, block_tokens) / block_tokens;
 }
 
+// See kernels::Residual.
+int32_t SumStride(const ModelSpec& spec) { return RoundUp(kernels::TileCount(spec.d_model), 4); }
+
 // 1, 2, 4, 8, 16, 32, then multiples of 64.
 std::vector<int32_t> BucketSizes(int32_t max_rows) {
   std::vector<int32_t> sizes;
@@ -102,7 +105,7 @@ class CudaDecoder::GraphBuilder {
     residual.values = d_.values_.as<float>();
     residual.scaled = d_.scaled_.as();
     residual.sum_squares = d_.sum_squares_.as<float>();
-    residual.sum_stride = kernels::TileCount(spec_.d_model);
+    residual.sum_stride = SumStride(spec_);
     residual.width = spec_.d_model;
     residual.row_capacity = d_.row_capacity_;
     return residual;
@@ -148,7 +151,7 @@ class CudaDecoder::GraphBuilder {
   kernels::ProjectionArgs NormedProjection(const DeviceBuffer& weights, int32_t outputs) {
     kernels::ProjectionArgs args = Projection(weights, outputs, spec_.d_model, d_.scaled_.as());
     args.factor.sum_squares = d_.sum_squares_.as<float>();
-    args.factor.sum_stride = kernels::TileCount(spec_.d_model);
+    args.factor.sum_stride = SumStride(spec_);
     args.factor.parts = sum_parts_;
     args.factor.inverse_width = 1.0F / static_cast<float>(spec_.d_model);
     args.factor.epsilon = spec_.norm_epsilon;
@@ -308,7 +311,6 @@ Result<std::unique_ptr<CudaDecoder>> CudaDecoder::Create(
   for (CudaEvent& event : decoder->finished_) {
     SEQ2SEQ_ASSIGN_OR_RETURN(event, CudaEvent::Create());
   }
-  SEQ2SEQ_RETURN_IF_CUDA_ERROR(kernels::PrepareProjections());
   SEQ2SEQ_RETURN_IF_ERROR(decoder->Allocate());
   SEQ2SEQ_RETURN_IF_ERROR(decoder->AllocateStepBuffers());
   SEQ2SEQ_RETURN_IF_ERROR(decoder->CaptureGraphs());
@@ -370,7 +372,7 @@ Status CudaDecoder::AllocateStepBuffers() {
   SEQ2SEQ_ASSIGN_OR_RETURN(values_, zeroed(rows * spec.d_model * sizeof(float)));
   SEQ2SEQ_ASSIGN_OR_RETURN(scaled_, blocked(spec.d_model));
   SEQ2SEQ_ASSIGN_OR_RETURN(sum_squares_,
-                           zeroed(kernels::TileCount(spec.d_model) * rows * sizeof(float)));
+                           zeroed(SumStride(spec) * rows * sizeof(float)));
   SEQ2SEQ_ASSIGN_OR_RETURN(norm_scales_, zeroed(2 * rows * sizeof(float)));
   SEQ2SEQ_ASSIGN_OR_RETURN(query_, zeroed(rows * spec.decoder_inner() * sizeof(float)));
   SEQ2SEQ_ASSIGN_OR_RETURN(attended_, blocked(spec.decoder_inner()));

@@ -17,7 +17,7 @@ jobs="$(nproc)"
 mkdir -p "$build"
 host_flags="-std=c++23 -O2 -Wall -Wextra -I. -I$cuda/include ${JSON_INCLUDE:+-I$JSON_INCLUDE}"
 
-kernels=(projection decode_attention encoder_attention step_state choose_token token_ops convert)
+kernels=(projection projection_few projection_wide decode_attention encoder_attention step_state choose_token token_ops convert)
 hosts=(
   backend/core/status.cc backend/engine/sampling.cc
   backend/model/{checkpoint,file_mapping,generation_config,json_object,model_spec,safetensors,t5_weights,tensor_store}.cc

@@ -200,7 +200,7 @@ void TestBeginPass(ElementType type) {
     const DeviceRecords<RowInfo> infos(std::vector<RowInfo>(3));
     const DeviceValues values(ElementType::kFloat32, Poison(kCapacity * kWidth));
     const DeviceValues scaled(type, Poison(2 * kCapacity * 32));
-    const DeviceValues sums(ElementType::kFloat32, Poison(kCapacity));
+    const DeviceValues sums(ElementType::kFloat32, Poison(4 * kCapacity));
     const DeviceValues scale(ElementType::kFloat32, Poison(kCapacity));
     BeginPassArgs args;
     args.header = header.data();
@@ -212,7 +212,7 @@ void TestBeginPass(ElementType type) {
     args.norm_weight = norm.floats();
     args.epsilon = 1e-6F;
     args.norm_scale = scale.floats();
-    args.residual = {values.floats(), scaled.data(), sums.floats(), 1, kWidth, kCapacity};
+    args.residual = {values.floats(), scaled.data(), sums.floats(), 4, kWidth, kCapacity};
     RunOnStream([&](cudaStream_t stream) { return LaunchBeginPass(type, args, 3, {stream}); });
     const std::vector<RowInfo> got = infos.Read();
     const bool last = pass == 2;
@@ -236,7 +236,7 @@ void TestBeginPass(ElementType type) {
       for (int32_t k = 0; k < kWidth; ++k) squares += x[k] * x[k];
       const double exact_scale = 1.0 / std::sqrt(squares / kWidth + 1e-6);
       expected.insert(expected.end(), {squares, exact_scale});
-      actual.insert(actual.end(), {sums.Read()[row], scale.Read()[row]});
+      actual.insert(actual.end(), {sums.Read()[4 * row], scale.Read()[row]});
       for (int32_t k = 0; k < kWidth; ++k) {
         expected.insert(expected.end(), {x[k], x[k] * norm.rounded()[k] * exact_scale});
         actual.insert(actual.end(), {values.Read()[row * kWidth + k],

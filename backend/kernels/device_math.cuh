@@ -136,6 +136,34 @@ __device__ __forceinline__ uint4 LoadStreaming(const uint4* address) {
   return bits;
 }
 
+// What an earlier kernel of the graph wrote: past the L1 cache, which may hold older values. Not moved
+// over WaitForEarlierKernels().
+__device__ __forceinline__ uint4 LoadFresh(const uint4* address) {
+  uint4 bits;
+  asm volatile("ld.global.cg.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
+               : "l"(address));
+  return bits;
+}
+__device__ __forceinline__ float4 LoadFresh(const float4* address) {
+  float4 values;
+  asm volatile("ld.global.cg.v4.f32 {%0,%1,%2,%3}, [%4];"
+               : "=f"(values.x), "=f"(values.y), "=f"(values.z), "=f"(values.w)
+               : "l"(address));
+  return values;
+}
+__device__ __forceinline__ float LoadFresh(const float* address) {
+  float value;
+  asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(value) : "l"(address));
+  return value;
+}
+
+// Copies 16 bytes, or writes 16 zeros if !there (the address must be valid all the same).
+__device__ __forceinline__ void CopyToSharedAsync(void* shared, const void* global, bool there) {
+  const uint32_t address = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(global),
+               "r"(there ? 16 : 0));
+}
 __device__ __forceinline__ void CopyToSharedAsync(void* shared, const void* global) {
   const uint32_t address = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(global));

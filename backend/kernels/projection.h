@@ -134,9 +134,6 @@ struct ProjectionArgs {
 cudaError_t LaunchProjection(ElementType type, const ProjectionArgs& args,
                              const LaunchContext& context);
 
-// Lets the kernels use as much shared memory as they ask for; once a device, before any launch.
-cudaError_t PrepareProjections();
-
 }  // namespace seq2seq::kernels
 
 #endif  // SEQ2SEQ_BACKEND_KERNELS_PROJECTION_H_

@@ -53,129 +53,133 @@ inline __device__ LogitsPart EmptyPart() { return {-INFINITY, INT32_MAX, -INFINI
 //
 // Three moments, so that no memory is waited for at the end: Prepare() before the block's input is
 // ready reads what the step doesn't write, Fetch() after it reads what earlier kernels wrote, and
-// Store() hands the result on.
-template <typename T>
+// Store() hands the result on. What lies beyond the last row or tile is read from valid places and
+// not written.
+template <typename T, ProjectionOutput kOutput>
 class Epilogue {
  public:
-  __device__ Epilogue(const ProjectionArgs& args, int tile, int group, int row)
-      : args_(args), tile_(tile), group_(group), row_(row),
-        row_exists_(row < args.rows && tile < TileCount(args.outputs)) {}
+  __device__ __forceinline__ Epilogue(const ProjectionArgs& args, int tile, int group, int row)
+      : args_(args), tile_(tile), group_(group), row_(min(row, args.rows - 1)),
+        exists_(row < args.rows && tile < TileCount(args.outputs)) {}
 
-  __device__ void Prepare() {
+  __device__ __forceinline__ void Prepare() {
+    if (args_.bias != nullptr) {
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      if (!Exists(i)) continue;
-      if (args_.bias != nullptr) bias_[i] = args_.bias[Output(i)];
-      if (args_.output == ProjectionOutput::kResidual) {
-        norm_weight_[i] = args_.residual.norm_weight[Output(i)];
-      }
+      for (int i = 0; i < 2; ++i) bias_[i] = args_.bias[Clamped(i)];
     }
-    const bool needs_info = args_.output == ProjectionOutput::kQueryKeyValue ||
-                            args_.output == ProjectionOutput::kLogits;
-    if (!needs_info || !row_exists_) return;
-    const RowInfo info = args_.row_infos[row_];
-    flags_ = info.flags;
-    if (args_.output == ProjectionOutput::kLogits || (flags_ & RowInfo::kActive) == 0) return;
-    const QueryKeyValueOutput& out = args_.query_key_value;
-    if (args_.outputs == out.inner) return;
-    const int32_t block = out.self_blocks[int64_t{info.slot} * out.self_stride +
-                                          info.position / out.layout.block_tokens];
-    cache_ = static_cast<T*>(out.pool) + block * out.layout.BlockStride() + out.layer_offset +
-             info.position % out.layout.block_tokens * out.layout.head_dim;
+    if constexpr (kOutput == ProjectionOutput::kResidual) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) norm_weight_[i] = args_.residual.norm_weight[Clamped(i)];
+    }
+    if constexpr (kOutput == ProjectionOutput::kLogits) flags_ = args_.row_infos[row_].flags;
+    if constexpr (kOutput == ProjectionOutput::kQueryKeyValue) PrepareCache();
   }
 
-  __device__ void Fetch() {
-    if (args_.output != ProjectionOutput::kResidual || !row_exists_) return;
-    scale_ = __ldcg(args_.residual.scale + row_);
+  __device__ __forceinline__ void Fetch() {
+    if constexpr (kOutput == ProjectionOutput::kResidual) {
+      scale_ = LoadFresh(args_.residual.scale + row_);
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      if (Exists(i)) old_[i] = __ldcg(Value(i));
+      for (int i = 0; i < 2; ++i) old_[i] = LoadFresh(Value(Clamped(i)));
     }
   }
 
   // low, high: the sums of the two outputs; factor: the row's.
-  __device__ void Store(float low, float high, float factor) {
+  __device__ __forceinline__ void Store(float low, float high, float factor) {
     const float values[2] = {low * factor + bias_[0], high * factor + bias_[1]};
-    switch (args_.output) {
-      case ProjectionOutput::kQueryKeyValue:
-        return StoreQueryKeyValue(values);
-      case ProjectionOutput::kResidual:
-        return StoreResidual(values);
-      case ProjectionOutput::kActivation:
-      case ProjectionOutput::kGatedActivation:
-        return StoreActivation(values);
-      case ProjectionOutput::kLogits:
-        return StoreLogits(values);
+    if constexpr (kOutput == ProjectionOutput::kQueryKeyValue) {
+      StoreQueryKeyValue(values);
+    } else if constexpr (kOutput == ProjectionOutput::kResidual) {
+      StoreResidual(values);
+    } else if constexpr (kOutput == ProjectionOutput::kLogits) {
+      StoreLogits(values);
+    } else {
+      StoreActivation(values);
     }
   }
 
  private:
-  __device__ int Output(int i) const { return tile_ * kTileOutputs + group_ + 8 * i; }
-  __device__ bool Exists(int i) const { return row_exists_ && Output(i) < args_.outputs; }
-  __device__ float* Value(int i) const {
+  __device__ __forceinline__ int Output(int i) const {
+    return tile_ * kTileOutputs + group_ + 8 * i;
+  }
+  __device__ __forceinline__ int Clamped(int i) const { return min(Output(i), args_.outputs - 1); }
+  __device__ __forceinline__ bool Exists(int i) const {
+    return exists_ && Output(i) < args_.outputs;
+  }
+  __device__ __forceinline__ float* Value(int output) const {
     const Residual& residual = args_.residual.residual;
-    return residual.values + int64_t{row_} * residual.width + Output(i);
+    return residual.values + int64_t{row_} * residual.width + output;
   }
   // The place of input k of this row in a blocked array.
-  __device__ int64_t Blocked(int k) const {
+  __device__ __forceinline__ int64_t Blocked(int k) const {
     return (int64_t{k / kChunkInputs} * args_.row_capacity + row_) * kChunkInputs +
            k % kChunkInputs;
   }
 
-  __device__ void StoreQueryKeyValue(const float (&values)[2]) {
+  // Where the two outputs go: the query, or a place in the cache (none if the row is not active).
+  __device__ __forceinline__ void PrepareCache() {
     const QueryKeyValueOutput& out = args_.query_key_value;
+    const RowInfo info = args_.row_infos[row_];
+    const int32_t block = out.self_blocks[int64_t{info.slot} * out.self_stride +
+                                          info.position / out.layout.block_tokens];
+    T* cache = static_cast<T*>(out.pool) + block * out.layout.BlockStride() + out.layer_offset +
+               info.position % out.layout.block_tokens * out.layout.head_dim;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      if (!Exists(i)) continue;
-      const int output = Output(i);
-      if (output < out.inner) {
-        out.query[int64_t{row_} * out.inner + output] = values[i];
-        continue;
-      }
-      if ((flags_ & RowInfo::kActive) == 0) continue;
-      const bool is_value = output >= 2 * out.inner;
-      const int index = output - (is_value ? 2 : 1) * out.inner;
-      cache_[(is_value ? out.layout.ValueOffset() : 0) +
-             index / out.layout.head_dim * out.layout.HeadStride() +
-             index % out.layout.head_dim] = FromFloat<T>(values[i]);
+      const int part = Output(i) / out.inner;  // query, key, value
+      const int index = Output(i) - part * out.inner;
+      if (part == 0 || !Exists(i) || (info.flags & RowInfo::kActive) == 0) continue;
+      cache_[i] = cache + (part == 2 ? out.layout.ValueOffset() : 0) +
+                  index / out.layout.head_dim * out.layout.HeadStride() +
+                  index % out.layout.head_dim;
     }
   }
 
-  __device__ void StoreResidual(const float (&values)[2]) {
+  __device__ __forceinline__ void StoreQueryKeyValue(const float (&values)[2]) {
+    const QueryKeyValueOutput& out = args_.query_key_value;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if (Exists(i) && Output(i) < out.inner) {
+        out.query[int64_t{row_} * out.inner + Output(i)] = values[i];
+      } else if (cache_[i] != nullptr) {
+        *cache_[i] = FromFloat<T>(values[i]);
+      }
+    }
+  }
+
+  __device__ __forceinline__ void StoreResidual(const float (&values)[2]) {
     const Residual& residual = args_.residual.residual;
     float sum = 0.0F;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       if (!Exists(i)) continue;
       const float x = old_[i] + values[i];
-      *Value(i) = x;
+      *Value(Output(i)) = x;
       sum += x * x;
       static_cast<T*>(residual.scaled)[Blocked(Output(i))] =
           FromFloat<T>(x * norm_weight_[i] * scale_);
     }
     sum = SumOverGroups(sum);
-    if (group_ == 0 && row_exists_) {
+    if (group_ == 0 && exists_) {
       residual.sum_squares[int64_t{row_} * residual.sum_stride + tile_] = sum;
     }
   }
 
-  __device__ void StoreActivation(const float (&values)[2]) {
-    if (!row_exists_) return;
+  __device__ __forceinline__ void StoreActivation(const float (&values)[2]) {
     T* results = static_cast<T*>(args_.activation.values);
     const ActivationKind kind = args_.activation.kind;
-    if (args_.output == ProjectionOutput::kGatedActivation) {
+    if constexpr (kOutput == ProjectionOutput::kGatedActivation) {
       const int output = tile_ * 8 + group_;
-      if (output >= args_.outputs / 2) return;
+      if (!exists_ || output >= args_.outputs / 2) return;
       results[Blocked(output)] = FromFloat<T>(Activate(kind, values[0]) * values[1]);
-      return;
-    }
+    } else {
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      if (Exists(i)) results[Blocked(Output(i))] = FromFloat<T>(Activate(kind, values[i]));
+      for (int i = 0; i < 2; ++i) {
+        if (Exists(i)) results[Blocked(Output(i))] = FromFloat<T>(Activate(kind, values[i]));
+      }
     }
   }
 
-  __device__ void StoreLogits(const float (&values)[2]) {
+  __device__ __forceinline__ void StoreLogits(const float (&values)[2]) {
     const LogitsOutput& out = args_.logits;
     LogitsPart part = EmptyPart();
 #pragma unroll
@@ -193,8 +197,9 @@ class Epilogue {
         out.logits[int64_t{row_} * args_.outputs + output] = logit;
       }
     }
+#pragma unroll
     for (int mask = 4; mask < 32; mask *= 2) part = MergeParts(part, ShufflePart(part, mask));
-    if (group_ == 0 && row_exists_) {
+    if (group_ == 0 && exists_) {
       out.parts[int64_t{row_} * TileCount(args_.outputs) + tile_] = part;
     }
   }
@@ -203,9 +208,9 @@ class Epilogue {
   int tile_;
   int group_;
   int row_;
-  bool row_exists_;
+  bool exists_;
   int32_t flags_ = 0;
-  T* cache_ = nullptr;  // of the row's position, first head
+  T* cache_[2] = {};
   float bias_[2] = {};
   float norm_weight_[2] = {};
   float old_[2] = {};

@@ -76,7 +76,9 @@ __global__ void __launch_bounds__(kThreads) BeginPassKernel(BeginPassArgs args) 
   for (const float part : warp_sums) total += part;
   const float scale = rsqrtf(total / static_cast<float>(width) + args.epsilon);
   if (threadIdx.x == 0) {
-    args.residual.sum_squares[int64_t{row} * args.residual.sum_stride] = total;
+    *reinterpret_cast<float4*>(args.residual.sum_squares +
+                               int64_t{row} * args.residual.sum_stride) =
+        make_float4(total, 0.0F, 0.0F, 0.0F);
     args.norm_scale[row] = scale;
   }
   T* scaled = static_cast<T*>(args.residual.scaled);

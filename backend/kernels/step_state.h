@@ -88,7 +88,9 @@ struct RowInfo {
 struct Residual {
   float* values = nullptr;       // [row_capacity][width]
   void* scaled = nullptr;        // [width / 32][row_capacity][32], the model's number format
-  float* sum_squares = nullptr;  // [row_capacity][sum_stride], of which some parts are in use
+  // [row_capacity][sum_stride] parts; sum_stride is a multiple of 4, and up to the next multiple of 4
+  // parts that are not in use are 0.
+  float* sum_squares = nullptr;
   int32_t sum_stride = 0;
   int32_t width = 0;
   int32_t row_capacity = 0;

@@ -198,7 +198,6 @@ class Bench {
 
 int main(int argc, char** argv) {
   using namespace seq2seq::kernels;  // NOLINT: a benchmark's main
-  CheckCuda(PrepareProjections(), "PrepareProjections");
   if (argc < 2) {
     for (const int32_t rows : {1, 8, 16, 32, 64, 256}) Bench(rows).Run();
   }
