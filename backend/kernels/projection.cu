@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kChunkFloats = kTileOutputs * kChunkInputs;
 // Rows up to which LaunchFewRowsProjection is used.
-constexpr int kFewRows = 16;
+constexpr int kFewRows = 64;
 
 __global__ void PackKernel(PackArgs args, int chunks) {
   const int64_t total = int64_t{args.rows} * args.columns;

@@ -2,7 +2,7 @@
 //
 // y[row][out] = factor[row] * sum over in of weight[out][in] * input[row][in] + bias[out]
 //
-// Up to 16 rows a block computes 16 outputs: it takes its weights into registers and shared memory before
+// Up to 64 rows a block computes 16 or 32 outputs: it takes its weights into registers and shared memory before
 // it waits for its input, so that a chain of these kernels, launched as dependents, streams weights
 // without a pause. For more rows a block computes 64 outputs of 64 rows, so that inputs are read less
 // often, and starts with as many weights as fit.

@@ -118,6 +118,7 @@ class Epilogue {
   // Where the two outputs go: the query, or a place in the cache (none if the row is not active).
   __device__ __forceinline__ void PrepareCache() {
     const QueryKeyValueOutput& out = args_.query_key_value;
+    if (args_.outputs == out.inner) return;
     const RowInfo info = args_.row_infos[row_];
     const int32_t block = out.self_blocks[int64_t{info.slot} * out.self_stride +
                                           info.position / out.layout.block_tokens];

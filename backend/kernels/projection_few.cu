@@ -16,7 +16,9 @@ constexpr int kMaxStagedUnits = 10;
 constexpr int kManyTiles = 200;
 // Chunks of input in flight at a time: all of a warp's for few rows, so that memory is waited for once.
 template <int kRowTiles>
-constexpr int kInputChunks = kRowTiles == 1 ? 7 : 6;
+constexpr int kInputChunks = kRowTiles == 1 ? 7 : kRowTiles == 2 ? 6 : kRowTiles == 4 ? 3 : 2;
+template <int kRowTiles>
+constexpr int kWarpLimit = kRowTiles <= 2 ? kMaxWarps : kMaxWarps / 2;
 
 // kTiles output tiles a block. Warp w takes chunks w, w + warps, ... of all of them; unit u of its weights
 // is its chunk u / kTiles of tile u % kTiles. The first kRegisterUnits are taken to registers, the next
@@ -24,10 +26,11 @@ constexpr int kInputChunks = kRowTiles == 1 ? 7 : 6;
 //
 // Latency is all here: after the wait there is one round of reads, without a branch, and one barrier.
 template <typename T, int kRowTiles, int kTiles, ProjectionOutput kOutput>
-__global__ void __launch_bounds__(kMaxWarps * 32)
+__global__ void __launch_bounds__(kWarpLimit<kRowTiles> * 32)
     FewRowsKernel(const __grid_constant__ ProjectionArgs args, int staged, int warp_vectors) {
   constexpr int kInputs = kInputChunks<kRowTiles>;
-  constexpr int kPairs = 64 * kRowTiles * kTiles;
+  constexpr int kTilePairs = 64 * kRowTiles;
+  constexpr int kPairs = kTilePairs * kTiles;
   static_assert(kRegisterUnits % kTiles == 0 && kInputs >= kRegisterUnits / kTiles);
   extern __shared__ uint4 shared[];
   __shared__ float factors[kRowTiles * 8];
@@ -69,9 +72,10 @@ __global__ void __launch_bounds__(kMaxWarps * 32)
     }
   }
   CommitSharedCopies();
-  const int p = static_cast<int>(threadIdx.x) % (64 * kRowTiles);
-  const int local_tile = min(static_cast<int>(threadIdx.x) / (64 * kRowTiles), kTiles - 1);
-  auto epilogue = MakeEpilogue<T, kOutput>(args, first_tile + local_tile, p, 0);
+  const auto make_epilogue = [&](int pair) {
+    return MakeEpilogue<T, kOutput>(args, first_tile + pair / kTilePairs, pair % kTilePairs, 0);
+  };
+  auto epilogue = make_epilogue(min(static_cast<int>(threadIdx.x), kPairs - 1));
   epilogue.Prepare();
   Factors<kRowTiles> row_factors(args, 0);
   // Rows beyond the last read the first one, chunks beyond the last the last one (times zero).
@@ -115,9 +119,14 @@ __global__ void __launch_bounds__(kMaxWarps * 32)
   for (int i = kRegisterUnits / kTiles; i < kInputs; ++i) {
     if (i < kept) add_staged(i, input[i]);
   }
-  for (int i = kInputs; i < kept; ++i) {
-    load_input(i, input[0]);
-    add_staged(i, input[0]);
+#pragma unroll 1
+  for (int first = kInputs; first < kept; first += kInputs) {
+#pragma unroll
+    for (int i = 0; i < kInputs; ++i) load_input(first + i, input[i]);
+#pragma unroll
+    for (int i = 0; i < kInputs; ++i) {
+      if (first + i < kept) add_staged(first + i, input[i]);
+    }
   }
 #pragma unroll 2
   for (int i = (kRegisterUnits + staged) / kTiles; i < own_chunks; ++i) {
@@ -135,23 +144,33 @@ __global__ void __launch_bounds__(kMaxWarps * 32)
   }
   row_factors.Store(factors);
   __syncthreads();
-  if (threadIdx.x >= kPairs) return;
-  const float* pair_sums = reinterpret_cast<const float*>(shared) + local_tile * kRowTiles * 128 +
-                           SumOffset(p);
-  float low_sum = 0.0F;
-  float high_sum = 0.0F;
+  const auto store = [&](auto& pair_epilogue, int pair) {
+    const float* pair_sums = reinterpret_cast<const float*>(shared) + SumOffset(pair);
+    float low_sum = 0.0F;
+    float high_sum = 0.0F;
 #pragma unroll 8
-  for (int w = 0; w < warps; ++w) {
-    low_sum += pair_sums[w * warp_vectors * 4];
-    high_sum += pair_sums[w * warp_vectors * 4 + 2];
+    for (int w = 0; w < warps; ++w) {
+      low_sum += pair_sums[w * warp_vectors * 4];
+      high_sum += pair_sums[w * warp_vectors * 4 + 2];
+    }
+    pair_epilogue.Store(low_sum, high_sum, factors[LocalRow(pair % kTilePairs)]);
+  };
+  if (threadIdx.x < kPairs) store(epilogue, threadIdx.x);
+  if constexpr (kPairs > kWarpLimit<kRowTiles> * 32) {
+#pragma unroll 1
+    for (int pair = threadIdx.x + blockDim.x; pair < kPairs; pair += blockDim.x) {
+      auto more = make_epilogue(pair);
+      more.Prepare();
+      more.Fetch();
+      store(more, pair);
+    }
   }
-  epilogue.Store(low_sum, high_sum, factors[LocalRow(p)]);
 }
 
 template <typename T, int kRowTiles, int kTiles>
 cudaError_t LaunchTyped(const ProjectionArgs& args, const LaunchContext& context) {
   const int chunks = ChunkCount(args.inputs);
-  const int warps = chunks > 64 ? kMaxWarps : kMaxWarps / 2;
+  const int warps = chunks > 64 ? kWarpLimit<kRowTiles> : kMaxWarps / 2;
   const int units = (chunks + warps - 1) / warps * kTiles;
   const int staged = std::clamp(units - kRegisterUnits, 0, kMaxStagedUnits);
   const int warp_vectors = std::max(staged * kChunkVectors, kTiles * kRowTiles * 32);
@@ -165,13 +184,18 @@ cudaError_t LaunchTyped(const ProjectionArgs& args, const LaunchContext& context
   });
 }
 
+template <typename T, int kRowTiles>
+cudaError_t LaunchTiles(const ProjectionArgs& args, const LaunchContext& context) {
+  return TileCount(args.outputs) >= kManyTiles ? LaunchTyped<T, kRowTiles, 2>(args, context)
+                                               : LaunchTyped<T, kRowTiles, 1>(args, context);
+}
+
 template <typename T>
 cudaError_t LaunchHalf(const ProjectionArgs& args, const LaunchContext& context) {
-  const bool many_tiles = TileCount(args.outputs) >= kManyTiles;
-  if (args.rows <= 8) {
-    return many_tiles ? LaunchTyped<T, 1, 2>(args, context) : LaunchTyped<T, 1, 1>(args, context);
-  }
-  return many_tiles ? LaunchTyped<T, 2, 2>(args, context) : LaunchTyped<T, 2, 1>(args, context);
+  if (args.rows <= 8) return LaunchTiles<T, 1>(args, context);
+  if (args.rows <= 16) return LaunchTiles<T, 2>(args, context);
+  if (args.rows <= 32) return LaunchTiles<T, 4>(args, context);
+  return LaunchTiles<T, 8>(args, context);
 }
 
 }  // namespace

@@ -10,11 +10,11 @@
 
 namespace seq2seq::kernels {
 
-// Up to 16 rows: bound by latency and by the weights' bytes.
+// Up to 64 rows: bound by latency and by the weights' bytes.
 cudaError_t LaunchFewRowsProjection(ElementType type, const ProjectionArgs& args,
                                     const LaunchContext& context);
 
-// More than 16 rows, in blocks of up to 64.
+// More rows, in blocks of up to 64.
 cudaError_t LaunchWideProjection(ElementType type, const ProjectionArgs& args,
                                  const LaunchContext& context);
 

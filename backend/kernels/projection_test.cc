@@ -346,7 +346,8 @@ int main() {
        {ElementType::kFloat32, ElementType::kFloat16, ElementType::kBFloat16}) {
     for (const Shape& shape : {Shape{64, 96, 1}, Shape{16, 12, 3}, Shape{1536, 1536, 1},
                                Shape{512, 3584, 16}, Shape{200, 1536, 7}, Shape{96, 64, 31},
-                               Shape{160, 416, 64}, Shape{1536, 1536, 64}, Shape{512, 1536, 30}, Shape{64, 7168, 33}, Shape{96, 64, 130}}) {
+                               Shape{160, 416, 64}, Shape{1536, 1536, 64}, Shape{512, 1536, 30}, Shape{64, 7168, 33}, Shape{96, 64, 130}, Shape{1536, 1536, 200},
+                               Shape{3328, 512, 64}, Shape{3328, 512, 1}}) {
       TestResidual(type, shape);
     }
     TestActivation(type, {96, 64, 5}, ActivationKind::kRelu, false);

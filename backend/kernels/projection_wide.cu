@@ -186,14 +186,16 @@ __global__ void __launch_bounds__(kThreads, 2)
   AllowNextKernel();
   WideBlock<T, kRowTiles, kOutput> block(args, split_chunks, own);
   block.Run();
+  if (splits == 1) {
+    __syncthreads();
+    block.Finish(1, [own](int) { return own; });
+    return;
+  }
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   const cooperative_groups::cluster_group cluster = cooperative_groups::this_cluster();
   cluster.sync();
   block.Finish(splits, [&](int rank) { return cluster.map_shared_rank(own, rank); });
   cluster.sync();  // nobody may leave while others read its shared memory
-#else
-  __syncthreads();
-  block.Finish(1, [own](int) { return own; });
 #endif
 }
 
@@ -221,7 +223,7 @@ cudaError_t LaunchTyped(const ProjectionArgs& args, const LaunchContext& context
 
 template <typename T>
 cudaError_t LaunchHalf(const ProjectionArgs& args, const LaunchContext& context) {
-  return args.rows <= 32 ? LaunchTyped<T, 4>(args, context) : LaunchTyped<T, 8>(args, context);
+  return LaunchTyped<T, 8>(args, context);
 }
 
 }  // namespace
