@@ -119,12 +119,13 @@ __global__ void __launch_bounds__(kWarpLimit<kRowTiles> * 32)
   for (int i = kRegisterUnits / kTiles; i < kInputs; ++i) {
     if (i < kept) add_staged(i, input[i]);
   }
+  constexpr int kMoreInputs = kInputs < 3 ? kInputs : 3;
 #pragma unroll 1
-  for (int first = kInputs; first < kept; first += kInputs) {
+  for (int first = kInputs; first < kept; first += kMoreInputs) {
 #pragma unroll
-    for (int i = 0; i < kInputs; ++i) load_input(first + i, input[i]);
+    for (int i = 0; i < kMoreInputs; ++i) load_input(first + i, input[i]);
 #pragma unroll
-    for (int i = 0; i < kInputs; ++i) {
+    for (int i = 0; i < kMoreInputs; ++i) {
       if (first + i < kept) add_staged(first + i, input[i]);
     }
   }

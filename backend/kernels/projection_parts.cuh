@@ -22,18 +22,19 @@ class Factors {
   __device__ Factors(const ProjectionArgs& args, int first_row)
       : args_(args), first_row_(first_row) {}
 
-  // Reads what earlier kernels wrote.
+  // Reads what earlier kernels wrote. Warps without a row read nothing: every block reads the same few
+  // lines, which the cache serves one after the other.
   __device__ __forceinline__ void Fetch() {
     const RowFactor& factor = args_.factor;
     if (factor.sum_squares == nullptr) return;
     const int lane = threadIdx.x % 32;
     const int last = (factor.parts - 1) / 4;
-    float4 sums[kRowTiles];
+    float4 sums[kRowTiles] = {};
 #pragma unroll
     for (int i = 0; i < kRowTiles; ++i) {
-      sums[i] = LoadFresh(Sums(i) + min(lane, last));
-      scales_[i] = LoadFresh(factor.scale_in + Row(i));
+      if (HasRow(i)) sums[i] = LoadFresh(Sums(i) + min(lane, last));
     }
+    if (lane < kRowTiles && HasRow(lane)) scale_ = LoadFresh(factor.scale_in + Row(lane));
 #pragma unroll
     for (int i = 0; i < kRowTiles; ++i) {
       const float sum = sums[i].x + sums[i].y + sums[i].z + sums[i].w;
@@ -41,36 +42,39 @@ class Factors {
     }
     for (int part = lane + 32; part <= last; part += 32) {
       for (int i = 0; i < kRowTiles; ++i) {
+        if (!HasRow(i)) continue;
         const float4 more = LoadFresh(Sums(i) + part);
         sums_[i] += more.x + more.y + more.z + more.w;
       }
     }
   }
 
+  // Lane i finishes the warp's i-th row.
   __device__ __forceinline__ void Store(float* shared) const {
     const RowFactor& factor = args_.factor;
-    const bool first_lane = threadIdx.x % 32 == 0;
+    const int lane = threadIdx.x % 32;
+    float result = factor.output_scale;
+    if (factor.sum_squares != nullptr) {
+      float sum = 0.0F;
 #pragma unroll
-    for (int i = 0; i < kRowTiles; ++i) {
-      if (Local(i) >= kRowTiles * 8) continue;
-      if (factor.sum_squares == nullptr) {
-        if (first_lane) shared[Local(i)] = factor.output_scale;
-        continue;
+      for (int i = 0; i < kRowTiles; ++i) {
+        const float row_sum = WarpSum(sums_[i]);
+        if (lane == i) sum = row_sum;
       }
-      const float sum = WarpSum(sums_[i]);
       const float scale = rsqrtf(sum * factor.inverse_width + factor.epsilon);
-      if (!first_lane) continue;
-      shared[Local(i)] = scale / scales_[i] * factor.output_scale;
-      if (blockIdx.x == 0) factor.scale_out[Row(i)] = scale;
+      result *= __fdividef(scale, scale_);
+      if (blockIdx.x == 0 && lane < kRowTiles && HasRow(lane)) factor.scale_out[Row(lane)] = scale;
     }
+    if (lane < kRowTiles && Local(lane) < kRowTiles * 8) shared[Local(lane)] = result;
   }
 
  private:
   __device__ __forceinline__ int Local(int i) const {
     return threadIdx.x / 32 + i * (blockDim.x / 32);
   }
-  __device__ __forceinline__ int Row(int i) const {
-    return min(first_row_ + Local(i), args_.rows - 1);
+  __device__ __forceinline__ int Row(int i) const { return first_row_ + Local(i); }
+  __device__ __forceinline__ bool HasRow(int i) const {
+    return Local(i) < kRowTiles * 8 && Row(i) < args_.rows;
   }
   __device__ __forceinline__ const float4* Sums(int i) const {
     return reinterpret_cast<const float4*>(args_.factor.sum_squares +
@@ -80,7 +84,7 @@ class Factors {
   const ProjectionArgs& args_;
   int first_row_;
   float sums_[kRowTiles] = {};
-  float scales_[kRowTiles] = {};
+  float scale_ = 1.0F;  // lane i: of the warp's i-th row
 };
 
 // Pair p of a tile's outputs; a warp's 32 pairs are the 32 lanes of an accumulator.
