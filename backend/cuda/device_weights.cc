@@ -250,7 +250,7 @@ ElementType ElementTypeOf(DType dtype) {
     case DType::kFloat16:
       return ElementType::kFloat16;
     case DType::kBFloat16:
-      return ElementType::kBFloat16;
+      return ElementType::kBfloat16;
   }
   return ElementType::kFloat32;
 }

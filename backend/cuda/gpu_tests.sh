@@ -25,8 +25,8 @@ hosts=(
   backend/testing/{batch_runner,synthetic_checkpoint}.cc
 )
 tests=(
-  backend/kernels/{projection,attention,choose_token,token_ops}_test.cc
-  backend/cuda/cuda_engine_parity_test.cc
+  backend/kernels/{projection,attention,token_ops}_gpu_test.cc
+  backend/cuda/{choose_token,cuda_engine_parity}_gpu_test.cc
   benchmarks/engine/cuda_engine_benchmark.cc
   benchmarks/kernels/decode_kernels_benchmark.cc
 )
@@ -53,7 +53,7 @@ done
 wait
 
 failed=0
-for test in projection_test attention_test choose_token_test token_ops_test; do
+for test in {projection,attention,token_ops,choose_token}_gpu_test; do
   echo "== $test"
   "$build/$test" || failed=1
   if [[ "${SANITIZE:-0}" == 1 ]]; then
@@ -64,7 +64,7 @@ for test in projection_test attention_test choose_token_test token_ops_test; do
   fi
 done
 if (($# > 0)); then
-  echo "== cuda_engine_parity_test"
-  "$build/cuda_engine_parity_test" "$@" || failed=1
+  echo "== cuda_engine_parity_gpu_test"
+  "$build/cuda_engine_parity_gpu_test" "$@" || failed=1
 fi
 exit "$failed"

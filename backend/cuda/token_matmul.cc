@@ -29,7 +29,7 @@ int TypeCode(ElementType type) {
       return kFloat32;
     case ElementType::kFloat16:
       return kFloat16;
-    case ElementType::kBFloat16:
+    case ElementType::kBfloat16:
       return kBFloat16;
   }
   return kFloat32;

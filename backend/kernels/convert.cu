@@ -11,7 +11,7 @@ __device__ float Read(const void* source, ElementType type, int64_t index) {
       return static_cast<const float*>(source)[index];
     case ElementType::kFloat16:
       return ToFloat(static_cast<const __half*>(source)[index]);
-    case ElementType::kBFloat16:
+    case ElementType::kBfloat16:
       return ToFloat(static_cast<const __nv_bfloat16*>(source)[index]);
   }
   return 0.0F;
@@ -25,7 +25,7 @@ __device__ void Write(void* destination, ElementType type, int64_t index, float 
     case ElementType::kFloat16:
       static_cast<__half*>(destination)[index] = FromFloat<__half>(value);
       break;
-    case ElementType::kBFloat16:
+    case ElementType::kBfloat16:
       static_cast<__nv_bfloat16*>(destination)[index] = FromFloat<__nv_bfloat16>(value);
       break;
   }

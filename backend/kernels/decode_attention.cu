@@ -292,7 +292,7 @@ cudaError_t LaunchDecodeAttention(ElementType type, const DecodeAttentionArgs& a
       return LaunchTyped<float>(args, context);
     case ElementType::kFloat16:
       return LaunchTyped<__half>(args, context);
-    case ElementType::kBFloat16:
+    case ElementType::kBfloat16:
       return LaunchTyped<__nv_bfloat16>(args, context);
   }
   return cudaErrorInvalidValue;

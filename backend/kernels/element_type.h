@@ -7,7 +7,8 @@
 
 namespace seq2seq::kernels {
 
-enum class ElementType : uint8_t { kFloat32, kFloat16, kBFloat16 };
+// How a number is stored in device memory. Arithmetic is done in float whatever the storage.
+enum class ElementType : uint8_t { kFloat32, kFloat16, kBfloat16 };
 
 constexpr size_t ElementBytes(ElementType type) { return type == ElementType::kFloat32 ? 4 : 2; }
 

@@ -329,7 +329,7 @@ cudaError_t LaunchEncoderAttention(ElementType type, const EncoderAttentionArgs&
                     {dim3(args.heads, args.tile_count), dim3(kThreads)}, context, args);
     case ElementType::kFloat16:
       return LaunchHalf<__half>(args, context);
-    case ElementType::kBFloat16:
+    case ElementType::kBfloat16:
       return LaunchHalf<__nv_bfloat16>(args, context);
   }
   return cudaErrorInvalidValue;

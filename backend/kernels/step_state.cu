@@ -104,7 +104,7 @@ cudaError_t LaunchBeginPass(ElementType type, const BeginPassArgs& args, int32_t
       return Launch(BeginPassKernel<float>, shape, context, args);
     case ElementType::kFloat16:
       return Launch(BeginPassKernel<__half>, shape, context, args);
-    case ElementType::kBFloat16:
+    case ElementType::kBfloat16:
       return Launch(BeginPassKernel<__nv_bfloat16>, shape, context, args);
   }
   return cudaErrorInvalidValue;

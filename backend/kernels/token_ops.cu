@@ -90,7 +90,7 @@ cudaError_t WithType(ElementType type, Run run) {
       return run(float{});
     case ElementType::kFloat16:
       return run(__half{});
-    case ElementType::kBFloat16:
+    case ElementType::kBfloat16:
       return run(__nv_bfloat16{});
   }
   return cudaErrorInvalidValue;

@@ -18,7 +18,8 @@ constexpr int32_t BlocksFor(int32_t tokens, int32_t block_tokens) {
 
 // Hands out the blocks of one engine's pool; the memory itself is the engine's. Self- and
 // cross-attention take from the same pool. A block may be shared (Retain), and returns to the pool
-// when its last owner releases it. Host arithmetic only, one thread, no allocation after construction.
+// when its last owner releases it. Host arithmetic only, one thread, no allocation after
+// construction.
 class BlockPool {
  public:
   explicit BlockPool(int32_t total_blocks);
@@ -27,7 +28,8 @@ class BlockPool {
   int32_t free() const { return static_cast<int32_t>(free_.size()); }
   int32_t used() const { return total_ - free(); }
 
-  // Fills `blocks` with blocks of one owner each, and returns true; or takes none and returns false.
+  // Fills `blocks` with blocks of one owner each, and returns true; or takes none and returns
+  // false.
   [[nodiscard]] bool Allocate(std::span<BlockId> blocks);
   // One more owner for each block; they must be allocated.
   void Retain(std::span<const BlockId> blocks);
@@ -40,8 +42,9 @@ class BlockPool {
 
  private:
   int32_t total_;
-  std::vector<BlockId> free_;       // a stack
-  std::vector<int32_t> owners_;     // by block
+  std::vector<BlockId> free_;         // a stack
+  std::vector<int32_t> owners_;       // by block
+  mutable std::vector<bool> listed_;  // CheckIntegrity()'s scratch space
 };
 
 }  // namespace seq2seq

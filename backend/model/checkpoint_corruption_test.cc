@@ -92,7 +92,7 @@ TEST_F(CorruptionTest, TruncatedWeightsNeverLoad) {
 TEST_F(CorruptionTest, TruncatedConfigsNeverLoad) {
   for (const char* name : {"config.json", "generation_config.json"}) {
     const std::string whole = Read(name);
-    for (size_t size = 0; size < whole.size(); ++size) {
+    for (size_t size = 0; size < whole.size(); size += 3) {
       EXPECT_FALSE(Loads(name, whole.substr(0, size))) << name << " " << size;
     }
     EXPECT_TRUE(Loads(name, whole));
@@ -120,14 +120,14 @@ TEST_F(CorruptionTest, FlippedConfigBytesAreAnswered) {
   for (const char* name : {"config.json", "generation_config.json"}) {
     const std::string whole = Read(name);
     int refused = 0;
-    for (size_t at = 0; at < whole.size(); ++at) {
+    for (size_t at = 0; at < whole.size(); at += 2) {
       for (const unsigned flip : {0x01U, 0x04U, 0x80U}) {
         std::string damaged = whole;
         damaged[at] = static_cast<char>(static_cast<unsigned char>(damaged[at]) ^ flip);
         refused += Loads(name, damaged) ? 0 : 1;
       }
     }
-    EXPECT_GT(refused, 100) << name;
+    EXPECT_GT(refused, 50) << name;
     EXPECT_TRUE(Loads(name, whole));
   }
 }
@@ -137,7 +137,7 @@ TEST_F(CorruptionTest, RandomDigitsInTheHeaderAreAnswered) {
   const size_t data = DataBegin(whole);
   std::mt19937 random(1);
   int refused = 0;
-  constexpr int kTries = 600;
+  constexpr int kTries = 300;
   for (int round = 0; round < kTries; ++round) {
     std::string damaged = whole;
     for (int changes = 0; changes < 3;) {

@@ -17,7 +17,7 @@
 namespace seq2seq::kernels {
 namespace {
 
-constexpr ElementType kType = ElementType::kBFloat16;
+constexpr ElementType kType = ElementType::kBfloat16;
 constexpr double kBytesPerSecond = 4.29e12;  // measured for a device-to-device copy
 constexpr int32_t kLayers = 24;
 constexpr int32_t kWidth = 1536;

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Builds the kernels and their tests with the nvcc on PATH and runs them, on a GPU machine without Bazel:
+#   backend/kernels/gpu_tests.sh GOOGLETEST [ARCH]
+# GOOGLETEST is a folder with GoogleTest's sources (googletest/ and googlemock/ in it); ARCH defaults to
+# native. Objects go to a temporary folder.
+set -euo pipefail
+
+googletest="$(cd "${1:?usage: $0 GOOGLETEST [ARCH]}" && pwd)/googletest"
+arch="${2:-native}"
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+out="$(mktemp -d)"
+trap 'rm -rf "$out"' EXIT
+
+g++ -std=c++20 -O1 -c -o "$out/gtest.o" -I"$googletest/include" -I"$googletest" "$googletest/src/gtest-all.cc"
+g++ -std=c++20 -O1 -c -o "$out/main.o" -I"$googletest/include" "$googletest/src/gtest_main.cc"
+for kernel in backend/kernels/*.cu; do
+  nvcc -std=c++20 -O3 -arch="$arch" -I. -c -o "$out/$(basename "$kernel" .cu).kernel.o" "$kernel"
+done
+failed=0
+for test in backend/kernels/*_test.cc; do
+  program="$out/$(basename "$test" .cc)"
+  nvcc -std=c++20 -O1 -I. -I"$googletest/include" -o "$program" "$test" "$out"/*.o
+  "$program" --gtest_brief=1 || failed=1
+done
+exit "$failed"

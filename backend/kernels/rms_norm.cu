@@ -1,0 +1,190 @@
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+#include "backend/kernels/element_type.h"
+#include "backend/kernels/rms_norm.h"
+
+namespace seq2seq::kernels {
+namespace {
+
+constexpr int kWarpSize = 32;
+constexpr int kMaxThreads = 512;
+constexpr int kMaxWarps = kMaxThreads / kWarpSize;
+// Elements a thread handles at once: 16 bytes of a two-byte type, twice 16 bytes of float.
+constexpr int kVectorWidth = 8;
+constexpr size_t kAccessBytes = 16;
+// Accesses whose sums stay in registers between the two passes; wider rows are read again.
+constexpr int kCachedAccesses = 4;
+
+template <typename T, int kWidth>
+struct alignas(sizeof(T) * kWidth < kAccessBytes ? sizeof(T) * kWidth : kAccessBytes) Pack {
+  T values[kWidth];
+};
+
+template <typename T, int kWidth>
+__device__ Pack<T, kWidth> Load(const T* base, int index) {
+  return reinterpret_cast<const Pack<T, kWidth>*>(base)[index];
+}
+
+template <typename T, int kWidth>
+__device__ void Store(T* base, int index, const Pack<T, kWidth>& pack) {
+  reinterpret_cast<Pack<T, kWidth>*>(base)[index] = pack;
+}
+
+__device__ float ToFloat(float value) { return value; }
+__device__ float ToFloat(__half value) { return __half2float(value); }
+__device__ float ToFloat(__nv_bfloat16 value) { return __bfloat162float(value); }
+
+template <typename T>
+__device__ T FromFloat(float value) {
+  if constexpr (sizeof(T) == sizeof(float)) {
+    return value;
+  } else {
+    return T(value);
+  }
+}
+
+// The sum of `value` over the block, in every thread. Called once a kernel.
+__device__ float BlockSum(float value) {
+  __shared__ float warp_sums[kMaxWarps];
+  for (int offset = kWarpSize / 2; offset > 0; offset /= 2) {
+    value += __shfl_xor_sync(0xffffffffu, value, offset);
+  }
+  const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
+  if (threadIdx.x % kWarpSize == 0) {
+    warp_sums[warp] = value;
+  }
+  __syncthreads();
+  float total = 0.0f;
+  for (int i = 0; i < static_cast<int>(blockDim.x) / kWarpSize; ++i) {
+    total += warp_sums[i];
+  }
+  return total;
+}
+
+// One block a row. `accesses` is width / kWidth.
+template <typename Weight, typename Activation, int kWidth>
+__global__ void __launch_bounds__(kMaxThreads)
+    RmsNormKernel(float* residual, const Activation* delta, const Weight* weight,
+                  Activation* output, int accesses, float epsilon) {
+  const size_t row = static_cast<size_t>(blockIdx.x) * accesses * kWidth;
+  float* row_residual = residual + row;
+  const int stride = static_cast<int>(blockDim.x);
+  const int first = static_cast<int>(threadIdx.x);
+  Pack<float, kWidth> cached[kCachedAccesses];
+
+  float squares = 0.0f;
+  const auto add = [&](int index) {
+    Pack<float, kWidth> sum = Load<float, kWidth>(row_residual, index);
+    if (delta != nullptr) {
+      const auto added = Load<Activation, kWidth>(delta + row, index);
+      for (int i = 0; i < kWidth; ++i) sum.values[i] += ToFloat(added.values[i]);
+      Store(row_residual, index, sum);
+    }
+    for (int i = 0; i < kWidth; ++i) squares += sum.values[i] * sum.values[i];
+    return sum;
+  };
+#pragma unroll
+  for (int step = 0; step < kCachedAccesses; ++step) {
+    const int index = first + step * stride;
+    if (index < accesses) cached[step] = add(index);
+  }
+  for (int index = first + kCachedAccesses * stride; index < accesses; index += stride) add(index);
+
+  const float mean = BlockSum(squares) / static_cast<float>(accesses * kWidth);
+  const float scale = 1.0f / sqrtf(mean + epsilon);
+
+  const auto normalize = [&](int index, const Pack<float, kWidth>& sum) {
+    const auto factors = Load<Weight, kWidth>(weight, index);
+    Pack<Activation, kWidth> result;
+    for (int i = 0; i < kWidth; ++i) {
+      result.values[i] = FromFloat<Activation>(sum.values[i] * scale * ToFloat(factors.values[i]));
+    }
+    Store(output + row, index, result);
+  };
+#pragma unroll
+  for (int step = 0; step < kCachedAccesses; ++step) {
+    const int index = first + step * stride;
+    if (index < accesses) normalize(index, cached[step]);
+  }
+  // A thread reads again only what it wrote itself.
+  for (int index = first + kCachedAccesses * stride; index < accesses; index += stride) {
+    normalize(index, Load<float, kWidth>(row_residual, index));
+  }
+}
+
+template <typename Weight, typename Activation, int kWidth>
+cudaError_t LaunchKernel(const RmsNormParams& params, cudaStream_t stream) {
+  const int accesses = params.width / kWidth;
+  const int warps = (accesses + kWarpSize - 1) / kWarpSize;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(params.rows));
+  config.blockDim =
+      dim3(static_cast<unsigned>((warps < kMaxWarps ? warps : kMaxWarps) * kWarpSize));
+  config.stream = stream;
+  return cudaLaunchKernelEx(&config, RmsNormKernel<Weight, Activation, kWidth>, params.residual,
+                            static_cast<const Activation*>(params.delta),
+                            static_cast<const Weight*>(params.weight),
+                            static_cast<Activation*>(params.output), accesses, params.epsilon);
+}
+
+bool IsAligned(const void* pointer, size_t bytes) {
+  return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
+}
+
+template <typename Weight, typename Activation>
+cudaError_t Launch(const RmsNormParams& params, cudaStream_t stream) {
+  if (!IsAligned(params.residual, sizeof(float)) || !IsAligned(params.weight, sizeof(Weight)) ||
+      !IsAligned(params.delta, sizeof(Activation)) ||
+      !IsAligned(params.output, sizeof(Activation))) {
+    return cudaErrorInvalidValue;
+  }
+  if (params.rows == 0) {
+    return cudaSuccess;
+  }
+  const bool vectors =
+      params.width % kVectorWidth == 0 && IsAligned(params.residual, kAccessBytes) &&
+      IsAligned(params.weight, kAccessBytes) && IsAligned(params.delta, kAccessBytes) &&
+      IsAligned(params.output, kAccessBytes);
+  return vectors ? LaunchKernel<Weight, Activation, kVectorWidth>(params, stream)
+                 : LaunchKernel<Weight, Activation, 1>(params, stream);
+}
+
+template <typename Weight>
+cudaError_t LaunchForActivation(const RmsNormParams& params, cudaStream_t stream) {
+  switch (params.activation_type) {
+    case ElementType::kFloat32:
+      return Launch<Weight, float>(params, stream);
+    case ElementType::kFloat16:
+      return Launch<Weight, __half>(params, stream);
+    case ElementType::kBfloat16:
+      return Launch<Weight, __nv_bfloat16>(params, stream);
+  }
+  return cudaErrorInvalidValue;
+}
+
+}  // namespace
+
+cudaError_t RmsNorm(const RmsNormParams& params, cudaStream_t stream) {
+  if (params.residual == nullptr || params.weight == nullptr || params.output == nullptr ||
+      params.rows < 0 || params.width <= 0 || !std::isfinite(params.epsilon) ||
+      params.epsilon < 0.0f) {
+    return cudaErrorInvalidValue;
+  }
+  switch (params.weight_type) {
+    case ElementType::kFloat32:
+      return LaunchForActivation<float>(params, stream);
+    case ElementType::kFloat16:
+      return LaunchForActivation<__half>(params, stream);
+    case ElementType::kBfloat16:
+      return LaunchForActivation<__nv_bfloat16>(params, stream);
+  }
+  return cudaErrorInvalidValue;
+}
+
+}  // namespace seq2seq::kernels

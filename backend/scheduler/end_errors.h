@@ -1,0 +1,31 @@
+// The errors with which requests end that are not served to their end.
+#ifndef SEQ2SEQ_BACKEND_SCHEDULER_END_ERRORS_H_
+#define SEQ2SEQ_BACKEND_SCHEDULER_END_ERRORS_H_
+
+#include <cstdint>
+#include <string>
+
+#include "backend/core/status.h"
+#include "backend/request/request.h"
+
+namespace seq2seq {
+
+inline bool IsLate(const Request& request, int64_t now_ns) {
+  return request.deadline_ns != 0 && now_ns >= request.deadline_ns;
+}
+
+inline Error CancelledError() {
+  return {ErrorCode::kCancelled, "the request was cancelled by its client"};
+}
+
+// For a request whose deadline passed before it came into the running batch.
+inline Error WaitedTooLongError(const Request& request, int64_t now_ns) {
+  return {ErrorCode::kUnavailable,
+          "the request waited " + std::to_string((now_ns - request.arrival_ns) / 1000) +
+              " us without coming into the running batch; its timeout is " +
+              std::to_string((request.deadline_ns - request.arrival_ns) / 1000) + " us"};
+}
+
+}  // namespace seq2seq
+
+#endif  // SEQ2SEQ_BACKEND_SCHEDULER_END_ERRORS_H_

@@ -1,0 +1,109 @@
+#include "backend/triton/send_schedule.h"
+
+#include <limits>
+#include <utility>
+
+#include "backend/core/format.h"
+
+namespace seq2seq {
+namespace {
+
+constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+
+bool HasSomethingToSend(OutgoingStream& stream) {
+  const SendState& state = stream.state();
+  if (state.end != StreamEnd::kOpen) return true;
+  return stream.settings().stream && state.appended > state.taken;
+}
+
+bool IsOver(OutgoingStream& stream) {
+  return stream.state().end != StreamEnd::kOpen || stream.state().place == SendPlace::kClosed;
+}
+
+}  // namespace
+
+bool SendSchedule::Append(const std::shared_ptr<OutgoingStream>& stream, int32_t token,
+                          float logprob) {
+  if (IsOver(*stream)) return false;
+  if (!stream->Append(token, logprob)) {
+    return Fail(stream,
+                Error{ErrorCode::kInternal,
+                      Format("more than {} tokens came", stream->settings().max_new_tokens)},
+                0);
+  }
+  return stream->state().place == SendPlace::kIdle && Rest(stream);
+}
+
+bool SendSchedule::Finish(const std::shared_ptr<OutgoingStream>& stream, FinishReason reason,
+                          int64_t now_ns) {
+  if (IsOver(*stream)) return false;
+  SendState& state = stream->state();
+  state.end = StreamEnd::kFinished;
+  state.reason = reason;
+  state.ended_ns = now_ns;
+  return state.place == SendPlace::kIdle && Rest(stream);
+}
+
+bool SendSchedule::Fail(const std::shared_ptr<OutgoingStream>& stream, Error error,
+                        int64_t now_ns) {
+  if (IsOver(*stream)) return false;
+  SendState& state = stream->state();
+  state.end = StreamEnd::kFailed;
+  state.error = std::move(error);
+  state.ended_ns = now_ns;
+  if (state.place == SendPlace::kCooling) {
+    cooling_.erase(state.cooling);
+    state.place = SendPlace::kIdle;
+  }
+  return state.place == SendPlace::kIdle && Rest(stream);
+}
+
+// Puts a stream that is in no place where it belongs; true if that is the line.
+bool SendSchedule::Rest(std::shared_ptr<OutgoingStream> stream) {
+  if (!HasSomethingToSend(*stream)) {
+    stream->state().place = SendPlace::kIdle;
+    return false;
+  }
+  PushReady(std::move(stream));
+  return true;
+}
+
+void SendSchedule::PushReady(std::shared_ptr<OutgoingStream> stream) {
+  stream->state().place = SendPlace::kReady;
+  OutgoingStream* const raw = stream.get();
+  (last_ready_ != nullptr ? last_ready_->state().next : first_ready_) = std::move(stream);
+  last_ready_ = raw;
+}
+
+std::shared_ptr<OutgoingStream> SendSchedule::TakeReady(int64_t now_ns) {
+  while (!cooling_.empty() && cooling_.begin()->first <= now_ns) {
+    Rest(std::move(cooling_.extract(cooling_.begin()).mapped()));
+  }
+  if (first_ready_ == nullptr) return nullptr;
+  std::shared_ptr<OutgoingStream> stream = std::move(first_ready_);
+  first_ready_ = std::move(stream->state().next);
+  if (first_ready_ == nullptr) last_ready_ = nullptr;
+  stream->state().place = SendPlace::kSending;
+  return stream;
+}
+
+void SendSchedule::OnSent(std::shared_ptr<OutgoingStream> stream, bool closed, int64_t now_ns) {
+  SendState& state = stream->state();
+  const int64_t interval_ns = stream->settings().interval_ns;
+  if (closed) {
+    state.place = SendPlace::kClosed;
+  } else if (state.end == StreamEnd::kFailed || interval_ns <= 0) {
+    Rest(std::move(stream));
+  } else {
+    const int64_t due_ns = interval_ns < kNever - now_ns ? now_ns + interval_ns : kNever;
+    state.place = SendPlace::kCooling;
+    state.cooling = cooling_.emplace(due_ns, std::move(stream));
+  }
+}
+
+std::optional<int64_t> SendSchedule::next_due_ns() const {
+  if (cooling_.empty()) return std::nullopt;
+  return cooling_.begin()->first;
+}
+
+}  // namespace seq2seq
