@@ -17,6 +17,9 @@ constexpr int kManyTiles = 200;
 // Chunks of input in flight at a time: all of a warp's for few rows, so that memory is waited for once.
 template <int kRowTiles>
 constexpr int kInputChunks = kRowTiles == 1 ? 7 : kRowTiles == 2 ? 6 : kRowTiles == 4 ? 3 : 2;
+// Few enough registers that a block of the next stage is resident beside one of this stage.
+template <int kRowTiles>
+constexpr int kMaxRegisters = kRowTiles == 1 ? 80 : kRowTiles == 8 ? 200 : 128;
 template <int kRowTiles>
 constexpr int kWarpLimit = kRowTiles <= 2 ? kMaxWarps : kMaxWarps / 2;
 
@@ -26,7 +29,7 @@ constexpr int kWarpLimit = kRowTiles <= 2 ? kMaxWarps : kMaxWarps / 2;
 //
 // Latency is all here: after the wait there is one round of reads, without a branch, and one barrier.
 template <typename T, int kRowTiles, int kTiles, ProjectionOutput kOutput>
-__global__ void __launch_bounds__(kWarpLimit<kRowTiles> * 32)
+__global__ void __maxnreg__(kMaxRegisters<kRowTiles>)
     FewRowsKernel(const __grid_constant__ ProjectionArgs args, int staged, int warp_vectors) {
   constexpr int kInputs = kInputChunks<kRowTiles>;
   constexpr int kTilePairs = 64 * kRowTiles;
