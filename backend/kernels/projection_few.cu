@@ -17,9 +17,10 @@ constexpr int kManyTiles = 200;
 // Chunks of input in flight at a time: all of a warp's for few rows, so that memory is waited for once.
 template <int kRowTiles>
 constexpr int kInputChunks = kRowTiles == 1 ? 7 : kRowTiles == 2 ? 6 : kRowTiles == 4 ? 3 : 2;
-// Few enough registers that a block of the next stage is resident beside one of this stage.
+// What the kernels need without spilling. Fewer, so that more blocks of later stages are resident, made
+// the stages slower.
 template <int kRowTiles>
-constexpr int kMaxRegisters = kRowTiles == 1 ? 80 : kRowTiles == 8 ? 200 : 128;
+constexpr int kMaxRegisters = kRowTiles == 8 ? 200 : 128;
 template <int kRowTiles>
 constexpr int kWarpLimit = kRowTiles <= 2 ? kMaxWarps : kMaxWarps / 2;
 
