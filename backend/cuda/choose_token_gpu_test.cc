@@ -1,4 +1,5 @@
-// Token choice against the sampler of the host, and the bookkeeping of slots against plain arithmetic.
+// Token choice against the sampler of the host, and the bookkeeping of slots against plain
+// arithmetic.
 #include "backend/kernels/choose_token.h"
 
 #include <algorithm>
@@ -82,7 +83,8 @@ void TestStep(int32_t vocabulary, int32_t round, bool coarse) {
       parts.push_back(PartOf(logits, t * 16, std::min(vocabulary, t * 16 + 16), banned));
     }
     all_logits.insert(all_logits.end(), logits.begin(), logits.end());
-    expected[row] = sampler.Choose({logits, banned, options, static_cast<uint64_t>(state.generated)});
+    expected[row] =
+        sampler.Choose({logits, banned, options, static_cast<uint64_t>(state.generated)});
   }
   const DeviceRecords<StepHeader> header({StepHeader{kRows, 0, 1, 1, 2}});
   const DeviceRecords<int32_t> ring({1});
@@ -114,9 +116,9 @@ void TestStep(int32_t vocabulary, int32_t round, bool coarse) {
     const SlotState& after = moved[kRows - 1 - row];
     const std::string name = "vocabulary " + std::to_string(vocabulary) + " round " +
                              std::to_string(round) + " row " + std::to_string(row);
-    Check(outcome.token == expected[row].token,
-          name + ": token " + std::to_string(outcome.token) + ", host " +
-              std::to_string(expected[row].token));
+    Check(outcome.token == expected[row].token, name + ": token " + std::to_string(outcome.token) +
+                                                    ", host " +
+                                                    std::to_string(expected[row].token));
     Check(std::abs(outcome.logprob - expected[row].logprob) < 1e-4F, name + ": log-probability");
     Check(std::abs(outcome.score + 1.0F - outcome.logprob) < 1e-5F, name + ": score");
     Check(outcome.slot == kRows - 1 - row && outcome.count == 1, name + ": slot and count");
@@ -162,9 +164,8 @@ void TestBeginPass(ElementType type) {
   const DeviceRecords<int32_t> pending(std::vector<int32_t>(4 * 5, -1));
   const DeviceRecords<int32_t> self_blocks(std::vector<int32_t>(4 * 2, -1));
   const DeviceRecords<int32_t> cross_blocks(std::vector<int32_t>(4 * 3, -1));
-  const SlotTables tables{states.data(),       pending.data(), self_blocks.data(),
-                          cross_blocks.data(), 5,              2,
-                          3};
+  const SlotTables tables{
+      states.data(), pending.data(), self_blocks.data(), cross_blocks.data(), 5, 2, 3};
   BindUpload fresh;
   fresh.slot = 2;
   fresh.state.position = 6;

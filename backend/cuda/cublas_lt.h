@@ -1,4 +1,5 @@
-// cuBLASLt, loaded at run time: the library is 400 MB, so it is neither needed to build nor shipped.
+// cuBLASLt, loaded at run time: the library is 400 MB, so it is neither needed to build nor
+// shipped.
 #ifndef SEQ2SEQ_BACKEND_CUDA_CUBLAS_LT_H_
 #define SEQ2SEQ_BACKEND_CUDA_CUBLAS_LT_H_
 
@@ -13,8 +14,8 @@
 
 namespace seq2seq {
 
-// The few calls of cuBLASLt's C interface that the engine makes, as its documentation describes them;
-// the same in versions 12 and 13.
+// The few calls of cuBLASLt's C interface that the engine makes, as its documentation describes
+// them; the same in versions 12 and 13.
 namespace cublaslt {
 
 using Handle = void*;
@@ -51,8 +52,8 @@ class CublasLt {
   cublaslt::Code (*matmul_desc_create)(cublaslt::Descriptor*, int compute_type,
                                        int scale_type) = nullptr;
   cublaslt::Code (*matmul_desc_destroy)(cublaslt::Descriptor) = nullptr;
-  cublaslt::Code (*matmul_desc_set_attribute)(cublaslt::Descriptor, int attribute, const void* value,
-                                              size_t bytes) = nullptr;
+  cublaslt::Code (*matmul_desc_set_attribute)(cublaslt::Descriptor, int attribute,
+                                              const void* value, size_t bytes) = nullptr;
   cublaslt::Code (*layout_create)(cublaslt::Descriptor*, int type, uint64_t rows, uint64_t columns,
                                   int64_t leading_dimension) = nullptr;
   cublaslt::Code (*layout_destroy)(cublaslt::Descriptor) = nullptr;

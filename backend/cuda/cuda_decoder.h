@@ -22,8 +22,8 @@
 
 namespace seq2seq {
 
-// A step is one launch of a captured graph (one a bucket of batch sizes), preceded by one small copy
-// if the plan differs from the last. Its results go straight to pinned host memory.
+// A step is one launch of a captured graph (one a bucket of batch sizes), preceded by one small
+// copy if the plan differs from the last. Its results go straight to pinned host memory.
 //
 // Threads: Launch() from one thread; Wait() from another; Read() after Wait() of that step. Both
 // threads must have the device current.
@@ -79,8 +79,8 @@ class CudaDecoder {
   CudaStream stream_;
   CudaEvent finished_[kRing];
 
-  // A step's uploads: header, rows, bind records, words. The same layout in both memories; the header
-  // of each pass after the first is copied from pass_headers_.
+  // A step's uploads: header, rows, bind records, words. The same layout in both memories; the
+  // header of each pass after the first is copied from pass_headers_.
   size_t rows_offset_ = 0;
   size_t binds_offset_ = 0;
   size_t words_offset_ = 0;
@@ -98,16 +98,16 @@ class CudaDecoder {
 
   // Of the step that runs.
   DeviceBuffer row_infos_;
-  DeviceBuffer ring_;          // int32: where the running step's results go
-  DeviceBuffer values_;        // float [rows][d_model]
-  DeviceBuffer scaled_;        // blocked, see kernels::Residual
+  DeviceBuffer ring_;    // int32: where the running step's results go
+  DeviceBuffer values_;  // float [rows][d_model]
+  DeviceBuffer scaled_;  // blocked, see kernels::Residual
   DeviceBuffer sum_squares_;
-  DeviceBuffer norm_scales_;   // float [2][rows]
-  DeviceBuffer query_;         // float [rows][inner]
-  DeviceBuffer attended_;      // blocked [inner]
-  DeviceBuffer activated_;     // blocked [d_ff]
+  DeviceBuffer norm_scales_;  // float [2][rows]
+  DeviceBuffer query_;        // float [rows][inner]
+  DeviceBuffer attended_;     // blocked [inner]
+  DeviceBuffer activated_;    // blocked [d_ff]
   DeviceBuffer logits_parts_;
-  DeviceBuffer logits_;        // float [rows][vocabulary]
+  DeviceBuffer logits_;  // float [rows][vocabulary]
 
   struct Bucket {
     int32_t rows = 0;

@@ -58,8 +58,9 @@ Status CudaEncoder::UploadBatch(std::span<const EncodeItem> batch) {
     tiles_ += (length + kQueryTile - 1) / kQueryTile;
   }
   if (tokens_ > limits_.max_tokens || static_cast<int32_t>(batch.size()) > limits_.max_items) {
-    return Internal(Format("{} sources of {} tokens are more than the encoder was made for ({}, {})",
-                           batch.size(), tokens_, limits_.max_items, limits_.max_tokens));
+    return Internal(
+        Format("{} sources of {} tokens are more than the encoder was made for ({}, {})",
+               batch.size(), tokens_, limits_.max_items, limits_.max_tokens));
   }
   auto* tile = host_inputs_.as<QueryTile>();
   auto* ids = reinterpret_cast<int32_t*>(tile + tiles_);
@@ -73,8 +74,8 @@ Status CudaEncoder::UploadBatch(std::span<const EncodeItem> batch) {
     }
     std::memcpy(ids + first_token, item.source_ids.data(), length * sizeof(int32_t));
     for (int32_t i = 0; i < length; ++i) {
-      places[first_token + i] = item.cross_blocks[i / block_tokens] * block_tokens +
-                                i % block_tokens;
+      places[first_token + i] =
+          item.cross_blocks[i / block_tokens] * block_tokens + i % block_tokens;
     }
     first_token += length;
   }
@@ -114,8 +115,8 @@ Status CudaEncoder::RunLayer(size_t layer) {
   const EncoderLayerOnDevice& weights = weights_->encoder[layer];
   const int32_t inner = spec.encoder_inner();
   SEQ2SEQ_RETURN_IF_ERROR(Norm(weights.attention_norm));
-  SEQ2SEQ_RETURN_IF_ERROR(Multiply(weights.query_key_value, normed_.as(), wide_.as(), 3 * inner,
-                                   spec.d_model, false));
+  SEQ2SEQ_RETURN_IF_ERROR(
+      Multiply(weights.query_key_value, normed_.as(), wide_.as(), 3 * inner, spec.d_model, false));
   kernels::EncoderAttentionArgs attention;
   attention.query_key_value = wide_.as();
   attention.output = narrow_.as();
@@ -128,8 +129,8 @@ Status CudaEncoder::RunLayer(size_t layer) {
   attention.scale = spec.attention_scale;
   SEQ2SEQ_RETURN_IF_CUDA_ERROR(
       kernels::LaunchEncoderAttention(weights_->type, attention, {stream_.get()}));
-  SEQ2SEQ_RETURN_IF_ERROR(Multiply(weights.attention_out, narrow_.as(), values_.as(), spec.d_model,
-                                   inner, true));
+  SEQ2SEQ_RETURN_IF_ERROR(
+      Multiply(weights.attention_out, narrow_.as(), values_.as(), spec.d_model, inner, true));
 
   SEQ2SEQ_RETURN_IF_ERROR(Norm(weights.ffn_norm));
   const int32_t width = spec.encoder.d_ff;

@@ -58,11 +58,11 @@ class CudaEncoder {
   // What a batch brings: ids, places in the pool, tiles. The same layout in both memories.
   PinnedBuffer host_inputs_;
   DeviceBuffer inputs_;
-  DeviceBuffer values_;    // float [tokens][d_model], the residual stream
-  DeviceBuffer normed_;    // [tokens][d_model]
-  DeviceBuffer wide_;      // [tokens][3 inner], [tokens][2 d_ff] or [tokens][2 decoder inner]
-  DeviceBuffer narrow_;    // [tokens][inner] or [tokens][d_ff]
-  int32_t tokens_ = 0;     // of the batch that runs
+  DeviceBuffer values_;  // float [tokens][d_model], the residual stream
+  DeviceBuffer normed_;  // [tokens][d_model]
+  DeviceBuffer wide_;    // [tokens][3 inner], [tokens][2 d_ff] or [tokens][2 decoder inner]
+  DeviceBuffer narrow_;  // [tokens][inner] or [tokens][d_ff]
+  int32_t tokens_ = 0;   // of the batch that runs
   int32_t tiles_ = 0;
 };
 

@@ -61,8 +61,8 @@ Status CudaEngine::BuildPool(const DeviceWeights& weights) {
                   .heads = spec.decoder.heads,
                   .head_dim = spec.head_dim,
                   .block_tokens = kBlockTokens};
-  const int64_t block_bytes = pool_.layout.BlockStride() *
-                              static_cast<int64_t>(kernels::ElementBytes(weights.type));
+  const int64_t block_bytes =
+      pool_.layout.BlockStride() * static_cast<int64_t>(kernels::ElementBytes(weights.type));
   const int64_t sequence_blocks =
       BlocksFor(options_.max_source_tokens) + BlocksFor(options_.max_decoder_tokens);
   int64_t blocks = 0;
@@ -72,9 +72,9 @@ Status CudaEngine::BuildPool(const DeviceWeights& weights) {
     size_t free_bytes = 0;
     size_t total_bytes = 0;
     SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaMemGetInfo(&free_bytes, &total_bytes));
-    blocks = std::min(static_cast<int64_t>(static_cast<double>(free_bytes) * kFreeMemoryShare) /
-                          block_bytes,
-                      2 * options_.max_active_sequences * sequence_blocks);
+    blocks = std::min(
+        static_cast<int64_t>(static_cast<double>(free_bytes) * kFreeMemoryShare) / block_bytes,
+        2 * options_.max_active_sequences * sequence_blocks);
   }
   blocks = std::min<int64_t>(blocks, std::numeric_limits<int32_t>::max() / kBlockTokens);
   if (blocks < sequence_blocks) {

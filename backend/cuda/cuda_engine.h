@@ -39,8 +39,8 @@ struct CudaEngineOptions {
 // priority, one waits for steps, which Launch() queues on a stream of high priority.
 class CudaEngine final : public Engine {
  public:
-  // kInvalidArgument naming the option if they don't fit the model or the device. `weights` must lie
-  // on the device; `notifier` must outlive the engine.
+  // kInvalidArgument naming the option if they don't fit the model or the device. `weights` must
+  // lie on the device; `notifier` must outlive the engine.
   [[nodiscard]] static Result<std::unique_ptr<Engine>> Create(
       std::shared_ptr<const DeviceWeights> weights, const CudaEngineOptions& options,
       Notifier* notifier);

@@ -26,8 +26,8 @@ class CudaEvent {
 
   [[nodiscard]] static Result<CudaEvent> Create() {
     CudaEvent event;
-    SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaEventCreateWithFlags(
-        &event.event_, cudaEventDisableTiming | cudaEventBlockingSync));
+    SEQ2SEQ_RETURN_IF_CUDA_ERROR(
+        cudaEventCreateWithFlags(&event.event_, cudaEventDisableTiming | cudaEventBlockingSync));
     return event;
   }
 

@@ -27,8 +27,7 @@ class CudaGraph {
   // Records what `record()` (returning Status) queues on `stream`, and uploads it to the device.
   template <typename Record>
   [[nodiscard]] static Result<CudaGraph> Capture(cudaStream_t stream, Record record) {
-    SEQ2SEQ_RETURN_IF_CUDA_ERROR(
-        cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     const Status recorded = record();
     cudaGraph_t captured = nullptr;
     const cudaError_t ended = cudaStreamEndCapture(stream, &captured);

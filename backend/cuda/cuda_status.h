@@ -14,8 +14,8 @@ namespace seq2seq {
 // OK, or kInternal naming what failed and CUDA's reason.
 inline Status CudaStatus(cudaError_t error, std::string_view what) {
   if (error == cudaSuccess) return OkStatus();
-  return Internal(std::string("CUDA: ") + std::string(what) + " failed: " +
-                  cudaGetErrorName(error) + ": " + cudaGetErrorString(error));
+  return Internal(std::string("CUDA: ") + std::string(what) +
+                  " failed: " + cudaGetErrorName(error) + ": " + cudaGetErrorString(error));
 }
 
 }  // namespace seq2seq

@@ -75,8 +75,8 @@ class Uploader {
     SEQ2SEQ_ASSIGN_OR_RETURN(DeviceBuffer buffer, Zeroed(elements * ElementBytes(type_)));
     int64_t offset = 0;
     for (const TensorView* tensor : tensors) {
-      SEQ2SEQ_RETURN_IF_ERROR(Convert(
-          *tensor, buffer.as<std::byte>() + offset * ElementBytes(type_), type_));
+      SEQ2SEQ_RETURN_IF_ERROR(
+          Convert(*tensor, buffer.as<std::byte>() + offset * ElementBytes(type_), type_));
       offset += tensor->elements();
     }
     return buffer;
@@ -137,9 +137,9 @@ class Uploader {
   }
 
   Status Stage(const TensorView& tensor) {
-    SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(
-        staging_.as(), tensor.data, tensor.elements() * DTypeBytes(tensor.dtype),
-        cudaMemcpyHostToDevice, stream_.get()));
+    SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(staging_.as(), tensor.data,
+                                                 tensor.elements() * DTypeBytes(tensor.dtype),
+                                                 cudaMemcpyHostToDevice, stream_.get()));
     return OkStatus();
   }
 
@@ -223,8 +223,7 @@ Result<DecoderLayerOnDevice> LoadDecoderLayer(const LayerWeights& layer, const M
   SEQ2SEQ_ASSIGN_OR_RETURN(out.self_out, up->Packed({&self.o.weight}));
   SEQ2SEQ_ASSIGN_OR_RETURN(out.cross_norm, up->Floats(cross.norm.weight));
   SEQ2SEQ_ASSIGN_OR_RETURN(out.cross_query, up->Packed({&cross.q.weight}));
-  SEQ2SEQ_ASSIGN_OR_RETURN(out.cross_key_value,
-                           up->RowMajor({&cross.k.weight, &cross.v.weight}));
+  SEQ2SEQ_ASSIGN_OR_RETURN(out.cross_key_value, up->RowMajor({&cross.k.weight, &cross.v.weight}));
   SEQ2SEQ_ASSIGN_OR_RETURN(out.cross_out, up->Packed({&cross.o.weight}));
   SEQ2SEQ_ASSIGN_OR_RETURN(out.ffn_norm, up->Floats(layer.ffn.norm.weight));
   if (spec.gated_ffn) {

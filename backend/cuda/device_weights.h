@@ -29,7 +29,8 @@ struct EncoderLayerOnDevice {
   DeviceBuffer bias;     // float, EncoderBiasByDistance; empty if the layer uses layer 0's
 };
 
-// Matrices are packed for kernels::LaunchProjection, but for cross_key_value, which the encoder uses.
+// Matrices are packed for kernels::LaunchProjection, but for cross_key_value, which the encoder
+// uses.
 struct DecoderLayerOnDevice {
   DeviceBuffer self_norm;
   DeviceBuffer query_key_value;
@@ -68,8 +69,8 @@ struct DeviceWeights {
     return (decoder[layer].bias.bytes() == 0 ? decoder[0] : decoder[layer]).bias.as<float>();
   }
 
-  // Converts `checkpoint` to `dtype` on the current device. kUnsupported, naming the property, if the
-  // model has something that the kernels don't do.
+  // Converts `checkpoint` to `dtype` on the current device. kUnsupported, naming the property, if
+  // the model has something that the kernels don't do.
   [[nodiscard]] static Result<std::shared_ptr<const DeviceWeights>> Load(
       const Checkpoint& checkpoint, DType dtype);
 };

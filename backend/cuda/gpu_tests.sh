@@ -1,12 +1,12 @@
 #!/bin/bash
-# Builds the CUDA engine's tests and benchmark on a machine that has a GPU, nvcc and g++ but no Bazel, and
-# runs the tests.
+# Builds the CUDA engine's tests and benchmarks on a machine that has a GPU, nvcc and g++ but no Bazel,
+# and runs the tests.
 #
 #   backend/cuda/gpu_tests.sh [checkpoint folder with an expected.json ...]
 #
-# Environment: BUILD_DIR (default /tmp/seq2seq_gpu), ARCH (default sm_90), JSON_INCLUDE (a folder with
-# nlohmann/json.hpp, unless the compiler finds it), CUDA_HOME, SANITIZE=1 (compute-sanitizer on the kernel
-# tests too).
+# Environment: BUILD_DIR (default /tmp/seq2seq_gpu), ARCH (default sm_90), JSON_INCLUDE (a folder
+# with nlohmann/json.hpp, unless the compiler finds it), CUDA_HOME, SANITIZE=1 (compute-sanitizer on
+# the kernel tests too).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -17,11 +17,16 @@ jobs="$(nproc)"
 mkdir -p "$build"
 host_flags="-std=c++23 -O2 -Wall -Wextra -I. -I$cuda/include ${JSON_INCLUDE:+-I$JSON_INCLUDE}"
 
-kernels=(projection projection_few projection_wide decode_attention encoder_attention step_state choose_token token_ops convert)
+kernels=(
+  projection projection_few projection_wide decode_attention encoder_attention step_state
+  choose_token token_ops convert
+)
 hosts=(
   backend/core/status.cc backend/engine/sampling.cc
-  backend/model/{checkpoint,file_mapping,generation_config,json_object,model_spec,safetensors,t5_weights,tensor_store}.cc
-  backend/cuda/{position_bias,cublas_lt,token_matmul,device_weights,cuda_encoder,cuda_decoder,cuda_engine,cuda_memory_copier}.cc
+  backend/model/{checkpoint,file_mapping,generation_config,json_object,model_spec}.cc
+  backend/model/{safetensors,t5_weights,tensor_store}.cc
+  backend/cuda/{position_bias,cublas_lt,token_matmul,device_weights}.cc
+  backend/cuda/{cuda_encoder,cuda_decoder,cuda_engine,cuda_memory_copier}.cc
   backend/testing/{batch_runner,synthetic_checkpoint}.cc
 )
 tests=(

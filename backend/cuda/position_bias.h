@@ -10,8 +10,8 @@
 
 namespace seq2seq {
 
-// The bucket of a key `distance` = key position - query position away (Raffel et al. 2020, 2.1, with
-// the float32 arithmetic of the published code). A decoder looks back only: distance <= 0.
+// The bucket of a key `distance` = key position - query position away (Raffel et al. 2020, 2.1,
+// with the float32 arithmetic of the published code). A decoder looks back only: distance <= 0.
 int32_t RelativeBucket(int32_t distance, bool bidirectional, const RelativePositionSpec& spec);
 
 // [heads][2 max_distance + 1], index distance + max_distance: what the encoder's kernel reads.

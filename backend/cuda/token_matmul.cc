@@ -11,9 +11,9 @@ namespace {
 using kernels::ElementType;
 
 // Values of cuBLAS's and CUDA's enumerations.
-constexpr int kFloat32 = 0;    // CUDA_R_32F
-constexpr int kFloat16 = 2;    // CUDA_R_16F
-constexpr int kBFloat16 = 14;  // CUDA_R_16BF
+constexpr int kFloat32 = 0;          // CUDA_R_32F
+constexpr int kFloat16 = 2;          // CUDA_R_16F
+constexpr int kBFloat16 = 14;        // CUDA_R_16BF
 constexpr int kComputeFloat32 = 68;  // CUBLAS_COMPUTE_32F
 constexpr int32_t kTransposed = 1;   // CUBLAS_OP_T
 constexpr int kTransposeA = 3;       // CUBLASLT_MATMUL_DESC_TRANSA
@@ -101,22 +101,22 @@ Result<const TokenMatmul::Plan*> TokenMatmul::PlanFor(const TokenMatmulArgs& arg
   if (plans_.size() >= kMaxPlans) plans_.clear();
   auto plan = std::make_unique<Plan>(lt_);
   const int type = TypeCode(type_);
-  SEQ2SEQ_RETURN_IF_ERROR(LtStatus(
-      lt_->layout_create(&plan->weight, type, args.inputs, args.outputs, args.inputs),
-      "cublasLtMatrixLayoutCreate"));
+  SEQ2SEQ_RETURN_IF_ERROR(
+      LtStatus(lt_->layout_create(&plan->weight, type, args.inputs, args.outputs, args.inputs),
+               "cublasLtMatrixLayoutCreate"));
   SEQ2SEQ_RETURN_IF_ERROR(
       LtStatus(lt_->layout_create(&plan->input, type, args.inputs, args.tokens, args.inputs),
                "cublasLtMatrixLayoutCreate"));
-  SEQ2SEQ_RETURN_IF_ERROR(LtStatus(
-      lt_->layout_create(&plan->output, args.accumulate ? kFloat32 : type, args.outputs,
-                         args.tokens, args.outputs),
-      "cublasLtMatrixLayoutCreate"));
+  SEQ2SEQ_RETURN_IF_ERROR(
+      LtStatus(lt_->layout_create(&plan->output, args.accumulate ? kFloat32 : type, args.outputs,
+                                  args.tokens, args.outputs),
+               "cublasLtMatrixLayoutCreate"));
   cublaslt::Heuristic heuristic{};
   int found = 0;
-  SEQ2SEQ_RETURN_IF_ERROR(LtStatus(
-      lt_->get_heuristic(handle_, matmul_, plan->weight, plan->input, plan->output, plan->output,
-                         preference_, 1, &heuristic, &found),
-      "cublasLtMatmulAlgoGetHeuristic"));
+  SEQ2SEQ_RETURN_IF_ERROR(
+      LtStatus(lt_->get_heuristic(handle_, matmul_, plan->weight, plan->input, plan->output,
+                                  plan->output, preference_, 1, &heuristic, &found),
+               "cublasLtMatmulAlgoGetHeuristic"));
   if (found == 0) {
     return Internal(Format("cuBLASLt has no algorithm for {} x {} with {} tokens", args.outputs,
                            args.inputs, args.tokens));

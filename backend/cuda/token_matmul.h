@@ -27,8 +27,8 @@ struct TokenMatmulArgs {
   bool accumulate = false;
 };
 
-// output[token][out] = sum over in of weight[out][in] input[token][in], sums in float32 (never TF32).
-// One thread; remembers the algorithm it chose for a shape.
+// output[token][out] = sum over in of weight[out][in] input[token][in], sums in float32 (never
+// TF32). One thread; remembers the algorithm it chose for a shape.
 class TokenMatmul {
  public:
   [[nodiscard]] static Result<std::unique_ptr<TokenMatmul>> Create(

@@ -41,8 +41,7 @@ void TestDecode(ElementType type, const DecodeCase& test) {
   constexpr int32_t kMaxDistance = 20;
   const DeviceValues pool(type, RandomValues(rows * stride * layout.BlockStride(), 1, 0.4));
   const DeviceValues query(ElementType::kFloat32, RandomValues(size_t(rows) * inner, 2));
-  const DeviceValues bias(ElementType::kFloat32,
-                          RandomValues(test.heads * (kMaxDistance + 1), 3));
+  const DeviceValues bias(ElementType::kFloat32, RandomValues(test.heads * (kMaxDistance + 1), 3));
   const DeviceValues output(type, Poison(size_t(inner + 31) / 32 * 32 * capacity));
   std::vector<int32_t> table(size_t(rows) * stride);
   for (size_t i = 0; i < table.size(); ++i) table[i] = static_cast<int32_t>(table.size() - 1 - i);

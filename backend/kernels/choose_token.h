@@ -29,9 +29,9 @@ struct ChooseTokenArgs {
   const int32_t* ring = nullptr;       // where this step's results go
   const RowInfo* row_infos = nullptr;  // [bucket]
   SlotState* states = nullptr;
-  const LogitsPart* parts = nullptr;   // [bucket][tiles]
+  const LogitsPart* parts = nullptr;  // [bucket][tiles]
   int32_t tiles = 0;
-  const float* logits = nullptr;       // [bucket][vocabulary], of rows that sample
+  const float* logits = nullptr;  // [bucket][vocabulary], of rows that sample
   int32_t vocabulary = 0;
   const int32_t* eos_tokens = nullptr;
   int32_t eos_count = 0;

@@ -284,7 +284,8 @@ cudaError_t LaunchDecodeAttention(ElementType type, const DecodeAttentionArgs& a
                                   const LaunchContext& context) {
   const int head_dim = args.layout.head_dim;
   const int limit = type == ElementType::kFloat32 ? 128 : kMaxHeadDim;
-  if (head_dim * ElementBytes(type) % 16 != 0 || head_dim > limit || args.splits < 1 || args.splits > kMaxSplits) {
+  if (head_dim * ElementBytes(type) % 16 != 0 || head_dim > limit || args.splits < 1 ||
+      args.splits > kMaxSplits) {
     return cudaErrorInvalidValue;
   }
   switch (type) {

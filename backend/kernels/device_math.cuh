@@ -80,9 +80,9 @@ template <typename T>
 __device__ __forceinline__ void MultiplyTile(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2,
                                              uint32_t a3, uint32_t b0, uint32_t b1);
 template <>
-__device__ __forceinline__ void MultiplyTile<__nv_bfloat16>(float (&d)[4], uint32_t a0,
-                                                            uint32_t a1, uint32_t a2, uint32_t a3,
-                                                            uint32_t b0, uint32_t b1) {
+__device__ __forceinline__ void MultiplyTile<__nv_bfloat16>(float (&d)[4], uint32_t a0, uint32_t a1,
+                                                            uint32_t a2, uint32_t a3, uint32_t b0,
+                                                            uint32_t b1) {
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
       "{%0,%1,%2,%3};"
@@ -115,8 +115,8 @@ __device__ __forceinline__ void AllowNextKernel() {
 #endif
 }
 
-// Reads a kernel's parameters once, so that they are in the constant cache when they are needed: the
-// first read of each line costs as much as a read of memory, and every launch has new lines.
+// Reads a kernel's parameters once, so that they are in the constant cache when they are needed:
+// the first read of each line costs as much as a read of memory, and every launch has new lines.
 template <typename Params>
 __device__ __forceinline__ void TouchParameters(const Params& params) {
   constexpr int kLineWords = 16;
@@ -136,8 +136,8 @@ __device__ __forceinline__ uint4 LoadStreaming(const uint4* address) {
   return bits;
 }
 
-// What an earlier kernel of the graph wrote: past the L1 cache, which may hold older values. Not moved
-// over WaitForEarlierKernels().
+// What an earlier kernel of the graph wrote: past the L1 cache, which may hold older values. Not
+// moved over WaitForEarlierKernels().
 __device__ __forceinline__ uint4 LoadFresh(const uint4* address) {
   uint4 bits;
   asm volatile("ld.global.cg.v4.u32 {%0,%1,%2,%3}, [%4];"

@@ -13,7 +13,8 @@ constexpr float kLowest = -1e30F;
 constexpr int kMaxHeadDim = 256;
 constexpr int kMaxDistance = 4096;
 
-// Rows of a shared tile are 16 bytes longer than their data, which keeps reads free of bank conflicts.
+// Rows of a shared tile are 16 bytes longer than their data, which keeps reads free of bank
+// conflicts.
 template <int kHeadDim>
 constexpr int kRowStride = kHeadDim + 8;
 
@@ -43,7 +44,10 @@ class TileAttention {
 
   __device__ TileAttention(const EncoderAttentionArgs& args, const QueryTile& tile, T* shared,
                            const float* bias)
-      : args_(args), tile_(tile), shared_(shared), bias_(bias),
+      : args_(args),
+        tile_(tile),
+        shared_(shared),
+        bias_(bias),
         inner_(args.heads * args.head_dim),
         source_(static_cast<const T*>(args.query_key_value) +
                 int64_t{tile.first_token} * 3 * inner_ + blockIdx.x * kHeadDim),
@@ -96,8 +100,8 @@ class TileAttention {
       const int key = tile * kKeyTile + row;
       T* destination = keys + is_value * kTileElements + row * kStride + vector * 8;
       if (key < tile_.length) {
-        CopyToSharedAsync(destination,
-                          source_ + int64_t{key} * 3 * inner_ + (1 + is_value) * inner_ + vector * 8);
+        CopyToSharedAsync(destination, source_ + int64_t{key} * 3 * inner_ +
+                                           (1 + is_value) * inner_ + vector * 8);
       } else {
         *reinterpret_cast<uint4*>(destination) = uint4{};
       }
@@ -219,8 +223,7 @@ __global__ void __launch_bounds__(kThreads)
     TileAttentionKernel(const __grid_constant__ EncoderAttentionArgs args) {
   extern __shared__ uint4 shared[];
   T* tiles = reinterpret_cast<T*>(shared);
-  float* bias =
-      reinterpret_cast<float*>(tiles + 4 * TileAttention<T, kHeadDim>::kTileElements);
+  float* bias = reinterpret_cast<float*>(tiles + 4 * TileAttention<T, kHeadDim>::kTileElements);
   const int distances = 2 * args.max_distance + 1;
   if (args.bias != nullptr) {
     for (int i = threadIdx.x; i < distances; i += kThreads) {
@@ -243,7 +246,8 @@ __global__ void __launch_bounds__(kThreads)
   const T* source = static_cast<const T*>(args.query_key_value) +
                     int64_t{tile.first_token} * 3 * inner + head * dims;
   const int last = min(tile.first_query + kQueryTile, tile.length);
-  for (int q = tile.first_query + static_cast<int>(threadIdx.x) / 32; q < last; q += kThreads / 32) {
+  for (int q = tile.first_query + static_cast<int>(threadIdx.x) / 32; q < last;
+       q += kThreads / 32) {
     const T* query = source + int64_t{q} * 3 * inner;
     float max = kLowest;
     float sum = 0.0F;
@@ -258,8 +262,8 @@ __global__ void __launch_bounds__(kThreads)
         score *= args.scale;
         if (args.bias != nullptr) {
           const int distance = min(::max(key - q, -args.max_distance), args.max_distance);
-          score += args.bias[int64_t{head} * (2 * args.max_distance + 1) + distance +
-                             args.max_distance];
+          score +=
+              args.bias[int64_t{head} * (2 * args.max_distance + 1) + distance + args.max_distance];
         }
       }
       const float new_max = fmaxf(max, WarpMax(score));
@@ -305,8 +309,8 @@ template <typename T>
 cudaError_t LaunchHalf(const EncoderAttentionArgs& args, const LaunchContext& context) {
   if (args.head_dim == 64) return LaunchTile<T, 64>(args, context);
   if (args.head_dim == 128) return LaunchTile<T, 128>(args, context);
-  return Launch(PlainAttentionKernel<T>, {dim3(args.heads, args.tile_count), dim3(kThreads)}, context,
-                args);
+  return Launch(PlainAttentionKernel<T>, {dim3(args.heads, args.tile_count), dim3(kThreads)},
+                context, args);
 }
 
 template <typename T, int kHeadDim>
@@ -320,7 +324,8 @@ cudaError_t AllowSharedMemory() {
 
 cudaError_t LaunchEncoderAttention(ElementType type, const EncoderAttentionArgs& args,
                                    const LaunchContext& context) {
-  if (args.head_dim * ElementBytes(type) % 16 != 0 || args.head_dim > kMaxHeadDim || args.max_distance > kMaxDistance) {
+  if (args.head_dim * ElementBytes(type) % 16 != 0 || args.head_dim > kMaxHeadDim ||
+      args.max_distance > kMaxDistance) {
     return cudaErrorInvalidValue;
   }
   switch (type) {

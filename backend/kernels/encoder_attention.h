@@ -16,9 +16,9 @@ constexpr int32_t kQueryTile = 64;
 
 // A piece of one source: kQueryTile of its queries (fewer at its end).
 struct QueryTile {
-  int32_t first_token = 0;   // of the source, in the packed batch
-  int32_t length = 0;        // of the source
-  int32_t first_query = 0;   // of the tile, in the source
+  int32_t first_token = 0;  // of the source, in the packed batch
+  int32_t length = 0;       // of the source
+  int32_t first_query = 0;  // of the tile, in the source
   int32_t reserved = 0;
 };
 

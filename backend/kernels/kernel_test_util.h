@@ -1,5 +1,5 @@
-// What the kernels' tests share. They are plain programs, so that they also run on a GPU machine that
-// has a compiler and nothing else: a failed check is printed and makes the exit code 1.
+// What the kernels' tests share. They are plain programs, so that they also run on a GPU machine
+// that has a compiler and nothing else: a failed check is printed and makes the exit code 1.
 #ifndef SEQ2SEQ_BACKEND_KERNELS_KERNEL_TEST_UTIL_H_
 #define SEQ2SEQ_BACKEND_KERNELS_KERNEL_TEST_UTIL_H_
 
@@ -58,8 +58,9 @@ inline void CheckClose(const std::vector<double>& actual, const std::vector<doub
 }
 
 inline const char* TypeName(ElementType type) {
-  return type == ElementType::kFloat32 ? "float32"
-                                       : type == ElementType::kFloat16 ? "float16" : "bfloat16";
+  return type == ElementType::kFloat32   ? "float32"
+         : type == ElementType::kFloat16 ? "float16"
+                                         : "bfloat16";
 }
 
 // Relative error that results in this format may have against exact arithmetic on the same inputs.

@@ -11,8 +11,9 @@ namespace seq2seq::kernels {
 // Where and how a launcher queues its kernel.
 struct LaunchContext {
   cudaStream_t stream = nullptr;
-  // Programmatic dependent launch (compute capability 9.0 and later): the kernel may start while the
-  // one before it still runs. Right only if the two are in one stream with nothing between them.
+  // Programmatic dependent launch (compute capability 9.0 and later): the kernel may start while
+  // the one before it still runs. Right only if the two are in one stream with nothing between
+  // them.
   bool dependent = false;
 };
 

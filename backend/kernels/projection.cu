@@ -9,8 +9,8 @@ namespace seq2seq::kernels {
 namespace {
 
 constexpr int kChunkFloats = kTileOutputs * kChunkInputs;
-// LaunchFewRowsProjection reads all of its input once in 16 or 32 outputs, LaunchWideProjection once in 64;
-// measured on an H200, these are the rows from which the second is faster.
+// LaunchFewRowsProjection reads all of its input once in 16 or 32 outputs, LaunchWideProjection
+// once in 64; measured on an H200, these are the rows from which the second is faster.
 constexpr int kWideRows = 65;
 constexpr int kWideRowsManyTiles = 33;
 constexpr int kManyTiles = 200;
@@ -37,8 +37,8 @@ __global__ void PackKernel(PackArgs args, int chunks) {
     } else {
       value = ToFloat(static_cast<const __nv_bfloat16*>(args.source)[i]);
     }
-    const int output = args.paired ? row / 8 * 16 + args.half * 8 + row % 8
-                                   : args.first_output + row;
+    const int output =
+        args.paired ? row / 8 * 16 + args.half * 8 + row % 8 : args.first_output + row;
     const int64_t chunk = int64_t{output / kTileOutputs} * chunks + k / kChunkInputs;
     const int r = output % kTileOutputs;
     const int kk = k % kChunkInputs;
@@ -57,8 +57,7 @@ __global__ void PackKernel(PackArgs args, int chunks) {
 
 // Projections in float, for parity: lane g * 4 + t sums outputs g, g + 8 of rows 2 t, 2 t + 1.
 template <ProjectionOutput kOutput>
-__global__ void __launch_bounds__(256)
-    FloatKernel(const __grid_constant__ ProjectionArgs args) {
+__global__ void __launch_bounds__(256) FloatKernel(const __grid_constant__ ProjectionArgs args) {
   __shared__ float sums[8 * 32 * 4];
   __shared__ float factors[8];
   const int lane = threadIdx.x % 32;

@@ -2,10 +2,10 @@
 //
 // y[row][out] = factor[row] * sum over in of weight[out][in] * input[row][in] + bias[out]
 //
-// Up to 64 rows a block computes 16 or 32 outputs: it takes its weights into registers and shared memory before
-// it waits for its input, so that a chain of these kernels, launched as dependents, streams weights
-// without a pause. For more rows a block computes 64 outputs of 64 rows, so that inputs are read less
-// often, and starts with as many weights as fit.
+// Up to 64 rows a block computes 16 or 32 outputs: it takes its weights into registers and shared
+// memory before it waits for its input, so that a chain of these kernels, launched as dependents,
+// streams weights without a pause. For more rows a block computes 64 outputs of 64 rows, so that
+// inputs are read less often, and starts with as many weights as fit.
 #ifndef SEQ2SEQ_BACKEND_KERNELS_PROJECTION_H_
 #define SEQ2SEQ_BACKEND_KERNELS_PROJECTION_H_
 
@@ -67,9 +67,9 @@ struct RowFactor {
 };
 
 enum class ProjectionOutput : uint8_t {
-  kQueryKeyValue,  // outputs are queries, then (if any are left) keys and values for the cache
-  kResidual,       // added to the residual stream
-  kActivation,     // activated
+  kQueryKeyValue,    // outputs are queries, then (if any are left) keys and values for the cache
+  kResidual,         // added to the residual stream
+  kActivation,       // activated
   kGatedActivation,  // pairs: activated gate times up
   kLogits,
 };
@@ -85,7 +85,7 @@ struct QueryKeyValueOutput {
 };
 
 struct ResidualOutput {
-  Residual residual;  // sum_squares gets one part a tile
+  Residual residual;                   // sum_squares gets one part a tile
   const float* norm_weight = nullptr;  // [width], of the norm that comes next
   const float* scale = nullptr;        // [row_capacity]
 };
@@ -97,10 +97,10 @@ struct ActivationOutput {
 
 // What one tile of logits says about a row's choice.
 struct LogitsPart {
-  float best = 0.0F;        // largest logit that may be chosen; -infinity if none may
-  int32_t best_index = 0;   // the lowest index that has it
-  float max = 0.0F;         // of all
-  float sum_exp = 0.0F;     // of exp(logit - max) of all
+  float best = 0.0F;       // largest logit that may be chosen; -infinity if none may
+  int32_t best_index = 0;  // the lowest index that has it
+  float max = 0.0F;        // of all
+  float sum_exp = 0.0F;    // of exp(logit - max) of all
 };
 
 struct LogitsOutput {
@@ -115,12 +115,12 @@ struct ProjectionArgs {
   const void* weights = nullptr;  // packed
   int32_t outputs = 0;            // paired: both halves together
   int32_t inputs = 0;
-  const float* bias = nullptr;    // [outputs] or null
-  const void* input = nullptr;    // [inputs / 32][row_capacity][32], the model's number format
-  int32_t rows = 0;               // the bucket
+  const float* bias = nullptr;  // [outputs] or null
+  const void* input = nullptr;  // [inputs / 32][row_capacity][32], the model's number format
+  int32_t rows = 0;             // the bucket
   int32_t row_capacity = 0;
-  // Blocks (a cluster) that may share the inputs of some outputs: 1, or up to 4 on compute capability
-  // 9.0 and later.
+  // Blocks (a cluster) that may share the inputs of some outputs: 1, or up to 4 on compute
+  // capability 9.0 and later.
   int32_t max_splits = 1;
   const RowInfo* row_infos = nullptr;  // [rows]; used by kQueryKeyValue and kLogits
   RowFactor factor;

@@ -47,9 +47,9 @@ __device__ __forceinline__ LogitsPart ShufflePart(const LogitsPart& part, int ma
 
 inline __device__ LogitsPart EmptyPart() { return {-INFINITY, INT32_MAX, -INFINITY, 0.0F}; }
 
-// A thread's part of the block's result: outputs tile * 16 + group and + 8 of one row. The 32 threads
-// of a warp hold all 16 outputs of 4 rows: `group` is lane / 4, and lanes that differ in group alone
-// share the row.
+// A thread's part of the block's result: outputs tile * 16 + group and + 8 of one row. The 32
+// threads of a warp hold all 16 outputs of 4 rows: `group` is lane / 4, and lanes that differ in
+// group alone share the row.
 //
 // Three moments, so that no memory is waited for at the end: Prepare() before the block's input is
 // ready reads what the step doesn't write, Fetch() after it reads what earlier kernels wrote, and
@@ -59,7 +59,10 @@ template <typename T, ProjectionOutput kOutput>
 class Epilogue {
  public:
   __device__ __forceinline__ Epilogue(const ProjectionArgs& args, int tile, int group, int row)
-      : args_(args), tile_(tile), group_(group), row_(min(row, args.rows - 1)),
+      : args_(args),
+        tile_(tile),
+        group_(group),
+        row_(min(row, args.rows - 1)),
         exists_(row < args.rows && tile < TileCount(args.outputs)) {}
 
   __device__ __forceinline__ void Prepare() {

@@ -8,27 +8,33 @@ namespace seq2seq::kernels {
 namespace {
 
 constexpr int kMaxWarps = 16;
-// Units of weights that a warp keeps in registers and (at most, an even number) in shared memory before
-// its input is ready.
+// Units of weights that a warp keeps in registers and (at most, an even number) in shared memory
+// before its input is ready.
 constexpr int kRegisterUnits = 2;
 constexpr int kMaxStagedUnits = 10;
 // Output tiles from which on a block has two of them.
 constexpr int kManyTiles = 200;
-// Chunks of input in flight at a time: all of a warp's for few rows, so that memory is waited for once.
+// Chunks of input in flight at a time: all of a warp's for few rows, so that memory is waited for
+// once.
 template <int kRowTiles>
-constexpr int kInputChunks = kRowTiles == 1 ? 7 : kRowTiles == 2 ? 6 : kRowTiles == 4 ? 3 : 2;
-// What the kernels need without spilling. Fewer, so that more blocks of later stages are resident, made
-// the stages slower.
+constexpr int kInputChunks = kRowTiles == 1   ? 7
+                             : kRowTiles == 2 ? 6
+                             : kRowTiles == 4 ? 3
+                                              : 2;
+// What the kernels need without spilling. Fewer, so that more blocks of later stages are resident,
+// made the stages slower.
 template <int kRowTiles>
 constexpr int kMaxRegisters = kRowTiles == 8 ? 200 : 128;
 template <int kRowTiles>
 constexpr int kWarpLimit = kRowTiles <= 2 ? kMaxWarps : kMaxWarps / 2;
 
-// kTiles output tiles a block. Warp w takes chunks w, w + warps, ... of all of them; unit u of its weights
-// is its chunk u / kTiles of tile u % kTiles. The first kRegisterUnits are taken to registers, the next
-// `staged` to shared memory, both before the input is ready, and the rest after.
+// kTiles output tiles a block. Warp w takes chunks w, w + warps, ... of all of them; unit u of its
+// weights is its chunk u / kTiles of tile u % kTiles. The first kRegisterUnits are taken to
+// registers, the next `staged` to shared memory, both before the input is ready, and the rest
+// after.
 //
-// Latency is all here: after the wait there is one round of reads, without a branch, and one barrier.
+// Latency is all here: after the wait there is one round of reads, without a branch, and one
+// barrier.
 template <typename T, int kRowTiles, int kTiles, ProjectionOutput kOutput>
 __global__ void __maxnreg__(kMaxRegisters<kRowTiles>)
     FewRowsKernel(const __grid_constant__ ProjectionArgs args, int staged, int warp_vectors) {
@@ -66,7 +72,8 @@ __global__ void __maxnreg__(kMaxRegisters<kRowTiles>)
     high[u] = there ? LoadStreaming(vectors + 32) : uint4{};
   }
 #pragma unroll 2
-  for (int i = kRegisterUnits / kTiles; i < min(own_chunks, (kRegisterUnits + staged) / kTiles); ++i) {
+  for (int i = kRegisterUnits / kTiles; i < min(own_chunks, (kRegisterUnits + staged) / kTiles);
+       ++i) {
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
       const uint4* vectors = tile_weights[tile] + i * weight_step;
@@ -87,8 +94,8 @@ __global__ void __maxnreg__(kMaxRegisters<kRowTiles>)
 #pragma unroll
   for (int i = 0; i < kRowTiles; ++i) {
     const int row = i * 8 + lane / 4;
-    input_rows[i] = static_cast<const uint4*>(args.input) +
-                    (row < args.rows ? row : 0) * 4 + lane % 4;
+    input_rows[i] =
+        static_cast<const uint4*>(args.input) + (row < args.rows ? row : 0) * 4 + lane % 4;
   }
   const int row_vectors = args.row_capacity * 4;
   const auto load_input = [&](int i, uint4(&input)[kRowTiles]) {
@@ -116,7 +123,8 @@ __global__ void __maxnreg__(kMaxRegisters<kRowTiles>)
     const uint4* vectors = own + (i * kTiles - kRegisterUnits) * kChunkVectors + lane;
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
-      sums[tile].Add(vectors[tile * kChunkVectors], vectors[tile * kChunkVectors + 32], chunk_input);
+      sums[tile].Add(vectors[tile * kChunkVectors], vectors[tile * kChunkVectors + 32],
+                     chunk_input);
     }
   };
 #pragma unroll

@@ -24,7 +24,10 @@ constexpr float kOutputScale = 0.7F;
 class Problem {
  public:
   Problem(ElementType type, const Shape& shape, bool normed, bool paired)
-      : type_(type), shape_(shape), capacity_((shape.rows + 7) / 8 * 8 + 8), normed_(normed),
+      : type_(type),
+        shape_(shape),
+        capacity_((shape.rows + 7) / 8 * 8 + 8),
+        normed_(normed),
         paired_(paired),
         weight_(type, RandomValues(size_t(shape.outputs) * shape.inputs, 1,
                                    1.0 / std::sqrt(shape.inputs))),
@@ -78,8 +81,8 @@ class Problem {
     return (size_t(k / 32) * capacity_ + row) * 32 + k % 32;
   }
   std::string Name(const char* kind) const {
-    return std::string(TypeName(type_)) + " " + kind + " " + std::to_string(shape_.outputs) + " x " +
-           std::to_string(shape_.inputs) + ", " + std::to_string(shape_.rows) + " rows";
+    return std::string(TypeName(type_)) + " " + kind + " " + std::to_string(shape_.outputs) +
+           " x " + std::to_string(shape_.inputs) + ", " + std::to_string(shape_.rows) + " rows";
   }
 
  private:
@@ -248,7 +251,7 @@ void TestQueryKeyValue(ElementType type, int32_t heads, int32_t head_dim, int32_
   ProjectionArgs args = problem.Args();
   args.output = ProjectionOutput::kQueryKeyValue;
   args.row_infos = device_infos.data();
-  args.query_key_value = {query.floats(), inner,   pool.data(), layout, layout.LayerStride(),
+  args.query_key_value = {query.floats(),      inner,  pool.data(), layout, layout.LayerStride(),
                           device_table.data(), kStride};
   problem.Run(args);
   const std::vector<double> got_query = query.Read();
@@ -290,7 +293,8 @@ void TestLogits(ElementType type, int32_t vocabulary, int32_t rows) {
   }
   const DeviceRecords<RowInfo> device_infos(infos);
   const DeviceRecords<int32_t> device_eos(eos);
-  const DeviceRecords<LogitsPart> parts(std::vector<LogitsPart>(size_t(problem.capacity()) * tiles));
+  const DeviceRecords<LogitsPart> parts(
+      std::vector<LogitsPart>(size_t(problem.capacity()) * tiles));
   DeviceValues logits(ElementType::kFloat32, Poison(size_t(problem.capacity()) * vocabulary));
   ProjectionArgs args = problem.Args();
   args.output = ProjectionOutput::kLogits;
@@ -344,10 +348,11 @@ int main() {
   using namespace seq2seq::kernels;  // NOLINT: a test's main
   for (const ElementType type :
        {ElementType::kFloat32, ElementType::kFloat16, ElementType::kBfloat16}) {
-    for (const Shape& shape : {Shape{64, 96, 1}, Shape{16, 12, 3}, Shape{1536, 1536, 1},
-                               Shape{512, 3584, 16}, Shape{200, 1536, 7}, Shape{96, 64, 31},
-                               Shape{160, 416, 64}, Shape{1536, 1536, 64}, Shape{512, 1536, 30}, Shape{64, 7168, 33}, Shape{96, 64, 130}, Shape{1536, 1536, 200},
-                               Shape{3328, 512, 64}, Shape{3328, 512, 1}}) {
+    for (const Shape& shape :
+         {Shape{64, 96, 1}, Shape{16, 12, 3}, Shape{1536, 1536, 1}, Shape{512, 3584, 16},
+          Shape{200, 1536, 7}, Shape{96, 64, 31}, Shape{160, 416, 64}, Shape{1536, 1536, 64},
+          Shape{512, 1536, 30}, Shape{64, 7168, 33}, Shape{96, 64, 130}, Shape{1536, 1536, 200},
+          Shape{3328, 512, 64}, Shape{3328, 512, 1}}) {
       TestResidual(type, shape);
     }
     TestActivation(type, {96, 64, 5}, ActivationKind::kRelu, false);

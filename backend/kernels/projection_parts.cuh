@@ -14,16 +14,16 @@ namespace seq2seq::kernels {
 // reads inputs 8 t .. 8 t + 7 of row g.
 constexpr int kChunkVectors = 64;
 
-// RMSNorm's factor and the output scale for a block's rows, one warp a row at a time. The block has 8
-// warps at least.
+// RMSNorm's factor and the output scale for a block's rows, one warp a row at a time. The block has
+// 8 warps at least.
 template <int kRowTiles>
 class Factors {
  public:
   __device__ Factors(const ProjectionArgs& args, int first_row)
       : args_(args), first_row_(first_row) {}
 
-  // Reads what earlier kernels wrote. Warps without a row read nothing: every block reads the same few
-  // lines, which the cache serves one after the other.
+  // Reads what earlier kernels wrote. Warps without a row read nothing: every block reads the same
+  // few lines, which the cache serves one after the other.
   __device__ __forceinline__ void Fetch() {
     const RowFactor& factor = args_.factor;
     if (factor.sum_squares == nullptr) return;
@@ -113,8 +113,7 @@ struct Sums {
 #pragma unroll
     for (int i = 0; i < kRowTiles; ++i) {
       MultiplyTile<T>(values[0][i], low.x, high.x, low.y, high.y, input[i].x, input[i].y);
-      MultiplyTile<T>(values[kChains - 1][i], low.z, high.z, low.w, high.w, input[i].z,
-                      input[i].w);
+      MultiplyTile<T>(values[kChains - 1][i], low.z, high.z, low.w, high.w, input[i].z, input[i].w);
     }
   }
 
@@ -153,8 +152,8 @@ cudaError_t WithOutput(ProjectionOutput output, Run run) {
   return cudaErrorInvalidValue;
 }
 
-// Launches kernel with more shared memory than the default, which it must be allowed first. Allowing is
-// cheap, and repeated only where a graph is captured.
+// Launches kernel with more shared memory than the default, which it must be allowed first.
+// Allowing is cheap, and repeated only where a graph is captured.
 template <typename... Params, typename... Args>
 cudaError_t LaunchWithShared(void (*kernel)(Params...), const LaunchShape& shape,
                              const LaunchContext& context, Args... args) {

@@ -48,7 +48,8 @@ class WideBlock {
     begin_ = blockIdx.z * split_chunks;
     count_ = max(0, min(chunks - begin_, split_chunks));
     const int last_tile = TileCount(args.outputs) - 1;
-    const int tile = min(static_cast<int>(blockIdx.x * kTiles + threadIdx.x / kChunkVectors), last_tile);
+    const int tile =
+        min(static_cast<int>(blockIdx.x * kTiles + threadIdx.x / kChunkVectors), last_tile);
     weights_ = static_cast<const uint4*>(args.weights) +
                (int64_t{tile} * chunks + begin_) * kChunkVectors + threadIdx.x % kChunkVectors;
     const int row = first_row_ + threadIdx.x / 4 % (kRowTiles * 8);
@@ -86,8 +87,9 @@ class WideBlock {
     sums_.Store(&shared_->sums[warp / kTiles][warp % kTiles][0][0]);
   }
 
-  // Hands on this block's share of the pairs, summed over the cluster's blocks. shared_of(rank) is the
-  // shared memory of one. All of a thread's kAtOnce pairs read what they need before one is handed on.
+  // Hands on this block's share of the pairs, summed over the cluster's blocks. shared_of(rank) is
+  // the shared memory of one. All of a thread's kAtOnce pairs read what they need before one is
+  // handed on.
   template <typename SharedOf>
   __device__ void Finish(int splits, SharedOf shared_of) {
     constexpr int kAtOnce = 2;
@@ -95,8 +97,8 @@ class WideBlock {
     const int begin = blockIdx.z * share;
 #pragma unroll 1
     for (int first = threadIdx.x; first < share; first += kAtOnce * kThreads) {
-      Epilogue<T, kOutput> epilogues[kAtOnce] = {At(begin + first, true), At(begin + first + kThreads,
-                                                                          first + kThreads < share)};
+      Epilogue<T, kOutput> epilogues[kAtOnce] = {
+          At(begin + first, true), At(begin + first + kThreads, first + kThreads < share)};
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
         epilogues[i].Prepare();
@@ -113,7 +115,8 @@ class WideBlock {
           const Shared* other = shared_of(rank);
 #pragma unroll
           for (int half = 0; half < kStageChunks; ++half) {
-            const float* sums = reinterpret_cast<const float*>(other->sums[half][pair / kTilePairs]);
+            const float* sums =
+                reinterpret_cast<const float*>(other->sums[half][pair / kTilePairs]);
             low += sums[SumOffset(p)];
             high += sums[SumOffset(p) + 2];
           }
@@ -126,8 +129,8 @@ class WideBlock {
  private:
   // A pair that is not this block's is of no tile.
   __device__ __forceinline__ Epilogue<T, kOutput> At(int pair, bool own) const {
-    const int tile = own ? static_cast<int>(blockIdx.x) * kTiles + pair / kTilePairs
-                                   : TileCount(args_.outputs);
+    const int tile =
+        own ? static_cast<int>(blockIdx.x) * kTiles + pair / kTilePairs : TileCount(args_.outputs);
     return MakeEpilogue<T, kOutput>(args_, tile, pair % kTilePairs, first_row_);
   }
 

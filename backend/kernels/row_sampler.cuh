@@ -1,8 +1,8 @@
 // Draws one row's token, one block a row. Device code only.
 //
-// Every filter keeps what lies above some threshold, so nothing is sorted or stored: a filter searches
-// its threshold over the row's logits, and later filters test the thresholds before them. Masses are
-// sums of weights in fixed point, which don't depend on the order of addition.
+// Every filter keeps what lies above some threshold, so nothing is sorted or stored: a filter
+// searches its threshold over the row's logits, and later filters test the thresholds before them.
+// Masses are sums of weights in fixed point, which don't depend on the order of addition.
 #ifndef SEQ2SEQ_BACKEND_KERNELS_ROW_SAMPLER_CUH_
 #define SEQ2SEQ_BACKEND_KERNELS_ROW_SAMPLER_CUH_
 
@@ -70,8 +70,8 @@ class RowSampler {
     if (state.typical_p < 1.0F) KeepTypicalP(state.typical_p);
     const float uniform = TokenUniform(state.seed, static_cast<uint64_t>(state.generated));
     const uint64_t total = TotalMass();
-    const auto target = static_cast<uint64_t>(static_cast<double>(uniform) *
-                                              static_cast<double>(total));
+    const auto target =
+        static_cast<uint64_t>(static_cast<double>(uniform) * static_cast<double>(total));
     return FirstBeyond(target, [this](int32_t token) { return Mass(token); });
   }
 
@@ -107,7 +107,8 @@ class RowSampler {
 
   __device__ uint64_t TotalMass() {
     uint64_t sum = 0;
-    for (int32_t token = threadIdx.x; token < row_.vocabulary; token += kThreads) sum += Mass(token);
+    for (int32_t token = threadIdx.x; token < row_.vocabulary; token += kThreads)
+      sum += Mass(token);
     return BlockSum(sum);
   }
 
@@ -128,8 +129,9 @@ class RowSampler {
     return total;
   }
 
-  // The largest key such that the tokens whose key is at least as large have `target` (> 0) together;
-  // *above gets the mass of those that are larger. key(token) -> uint32, mass(token) -> uint64.
+  // The largest key such that the tokens whose key is at least as large have `target` (> 0)
+  // together; *above gets the mass of those that are larger. key(token) -> uint32, mass(token) ->
+  // uint64.
   template <typename Key, typename MassOf>
   __device__ uint32_t SearchKey(uint64_t target, Key key, MassOf mass, uint64_t* above) {
     uint32_t base = 0;
@@ -169,8 +171,8 @@ class RowSampler {
     return base;
   }
 
-  // The first token, in the order of ids, at which the running sum of mass exceeds `target`; the last
-  // one that has a mass if none does.
+  // The first token, in the order of ids, at which the running sum of mass exceeds `target`; the
+  // last one that has a mass if none does.
   template <typename MassOf>
   __device__ int32_t FirstBeyond(uint64_t target, MassOf mass) {
     const int32_t share = (row_.vocabulary + kThreads - 1) / kThreads;
@@ -210,8 +212,8 @@ class RowSampler {
   }
 
   __device__ void KeepTopP(float top_p) {
-    const auto target = static_cast<uint64_t>(
-        ceil(static_cast<double>(top_p) * static_cast<double>(TotalMass())));
+    const auto target =
+        static_cast<uint64_t>(ceil(static_cast<double>(top_p) * static_cast<double>(TotalMass())));
     const auto mass = [this](int32_t token) { return Mass(token); };
     const auto key = [this](int32_t token) { return OrderedKey(Score(Logit(token))); };
     uint64_t above = 0;
@@ -238,8 +240,8 @@ class RowSampler {
                  (log_total_ - static_cast<double>(Score(Logit(token))));
     }
     entropy_ = BlockSumDouble(entropy);
-    const auto target = static_cast<uint64_t>(
-        ceil(static_cast<double>(typical_p) * static_cast<double>(total)));
+    const auto target =
+        static_cast<uint64_t>(ceil(static_cast<double>(typical_p) * static_cast<double>(total)));
     uint64_t above = 0;
     // The nearest have the largest keys.
     const uint32_t key = SearchKey(

@@ -42,9 +42,8 @@ __device__ RowInfo DescribeRow(const BeginPassArgs& args, int32_t row, int32_t* 
     if (state.generated < state.min_new_tokens) info.flags |= RowInfo::kBanEos;
     if (state.do_sample != 0) info.flags |= RowInfo::kSample;
   }
-  *token = pending > 0
-               ? args.tables.pending[int64_t{slot} * args.tables.pending_stride + index]
-               : state.next_token;
+  *token = pending > 0 ? args.tables.pending[int64_t{slot} * args.tables.pending_stride + index]
+                       : state.next_token;
   return info;
 }
 

@@ -69,8 +69,8 @@ __global__ void ScatterKeyValuesKernel(ScatterKeyValuesArgs args) {
   const int inner_vectors = layout.heads * layout.head_dim / V;
   const int64_t token = blockIdx.x;
   const int32_t place = args.places[token];
-  T* block = static_cast<T*>(args.pool) +
-             place / layout.block_tokens * layout.BlockStride() + args.layer_offset;
+  T* block = static_cast<T*>(args.pool) + place / layout.block_tokens * layout.BlockStride() +
+             args.layer_offset;
   const int offset = place % layout.block_tokens;
   const uint4* source = static_cast<const uint4*>(args.key_values) + token * 2 * inner_vectors;
   for (int i = threadIdx.x; i < 2 * inner_vectors; i += blockDim.x) {
@@ -111,8 +111,8 @@ cudaError_t LaunchEmbedTokens(ElementType type, const void* embedding, const int
 cudaError_t LaunchNormTokens(ElementType type, const NormTokensArgs& args,
                              const LaunchContext& context) {
   return WithType(type, [&](auto element) {
-    return Launch(NormTokensKernel<decltype(element)>, {dim3(args.tokens), dim3(kThreads)},
-                  context, args);
+    return Launch(NormTokensKernel<decltype(element)>, {dim3(args.tokens), dim3(kThreads)}, context,
+                  args);
   });
 }
 

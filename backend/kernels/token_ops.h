@@ -1,4 +1,5 @@
-// Per-token work of the encoder on packed tokens: all sources of a batch one after the other, no pads.
+// Per-token work of the encoder on packed tokens: all sources of a batch one after the other, no
+// pads.
 #ifndef SEQ2SEQ_BACKEND_KERNELS_TOKEN_OPS_H_
 #define SEQ2SEQ_BACKEND_KERNELS_TOKEN_OPS_H_
 

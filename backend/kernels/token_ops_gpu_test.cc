@@ -71,8 +71,8 @@ void TestActivate(ElementType type, bool gated) {
     for (int32_t k = 0; k < kWidth; ++k) {
       const double x = input.rounded()[token * input_width + k];
       const double activated = x / (1.0 + std::exp(-x));
-      expected.push_back(
-          gated ? activated * input.rounded()[token * input_width + kWidth + k] : activated);
+      expected.push_back(gated ? activated * input.rounded()[token * input_width + kWidth + k]
+                               : activated);
     }
   }
   CheckClose(output.Read(), expected, Tolerance(type), Name(type, gated ? "gated" : "activation"));

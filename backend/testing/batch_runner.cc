@@ -95,7 +95,8 @@ Result<bool> BatchRunner::LaunchStep(const std::vector<BatchRequest>& requests) 
   for (size_t i = 0; i < sequences_.size(); ++i) {
     Sequence& sequence = sequences_[i];
     const BatchRequest& request = requests[i];
-    if (!sequence.encoded || sequence.ended || sequence.launched == request.max_new_tokens) continue;
+    if (!sequence.encoded || sequence.ended || sequence.launched == request.max_new_tokens)
+      continue;
     if (!sequence.bound) {
       sequence.bound = true;
       BindRecord bind;

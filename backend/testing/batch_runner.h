@@ -1,5 +1,5 @@
-// Runs a list of requests through an engine, the way a scheduler would but without its rules: for the
-// tests and benchmarks of engines.
+// Runs a list of requests through an engine, the way a scheduler would but without its rules: for
+// the tests and benchmarks of engines.
 #ifndef SEQ2SEQ_BACKEND_TESTING_BATCH_RUNNER_H_
 #define SEQ2SEQ_BACKEND_TESTING_BATCH_RUNNER_H_
 
@@ -32,8 +32,8 @@ struct BatchOutcome {
   double first_token_ms = 0.0;  // since Run() began
 };
 
-// One use of Run() at a time. A request's sequence takes the slot of its index, so there are at most
-// max_slots of them; blocks are handed out once and never returned.
+// One use of Run() at a time. A request's sequence takes the slot of its index, so there are at
+// most max_slots of them; blocks are handed out once and never returned.
 class BatchRunner {
  public:
   // kJoin: sequences join the batch as their encodes end. kTogether: decoding starts when all are
@@ -46,8 +46,8 @@ class BatchRunner {
   // Encodes and decodes all requests.
   [[nodiscard]] Result<std::vector<BatchOutcome>> Run(const std::vector<BatchRequest>& requests);
 
-  // Of the last Run(): from its begin to its end, and until all were encoded, and between the ends of
-  // steps with all rows.
+  // Of the last Run(): from its begin to its end, and until all were encoded, and between the ends
+  // of steps with all rows.
   double total_ms() const { return total_ms_; }
   double encode_ms() const { return encode_ms_; }
   const std::vector<double>& step_ms() const { return step_ms_; }

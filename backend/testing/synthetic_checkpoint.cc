@@ -19,17 +19,17 @@ void Store(DType dtype, float value, std::byte* place) {
   uint16_t half = static_cast<uint16_t>(bits >> 16);
   if (dtype == DType::kFloat16) {
     const auto exponent = static_cast<int32_t>(bits >> 23 & 255) - 112;
-    half = exponent < 1 ? 0
-                        : static_cast<uint16_t>((bits >> 16 & 0x8000) | exponent << 10 |
-                                                (bits >> 13 & 1023));
+    half =
+        exponent < 1
+            ? 0
+            : static_cast<uint16_t>((bits >> 16 & 0x8000) | exponent << 10 | (bits >> 13 & 1023));
   }
   std::memcpy(place, &half, 2);
 }
 
 }  // namespace
 
-SyntheticCheckpoint::SyntheticCheckpoint(const SyntheticShape& shape, DType dtype)
-    : dtype_(dtype) {
+SyntheticCheckpoint::SyntheticCheckpoint(const SyntheticShape& shape, DType dtype) : dtype_(dtype) {
   spec_.model_type = "t5";
   spec_.vocab_size = shape.vocab_size;
   spec_.d_model = shape.d_model;

@@ -1,5 +1,5 @@
-// A T5-shaped checkpoint of random numbers that never was a file: for speed measurements, where only
-// shapes matter.
+// A T5-shaped checkpoint of random numbers that never was a file: for speed measurements, where
+// only shapes matter.
 #ifndef SEQ2SEQ_BACKEND_TESTING_SYNTHETIC_CHECKPOINT_H_
 #define SEQ2SEQ_BACKEND_TESTING_SYNTHETIC_CHECKPOINT_H_
 

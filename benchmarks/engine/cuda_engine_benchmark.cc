@@ -2,9 +2,9 @@
 //
 //   cuda_engine_benchmark [--join] [shape] [dtype] [source tokens] [new tokens] [batch ...]
 //
-// --join: sequences start to decode as their encodes end, beside the encodes of the others; without it
-// when all are encoded.
-// Prints a line a batch: whole-job tokens/s, time to the first token, median time between steps.
+// --join: sequences start to decode as their encodes end, beside the encodes of the others; without
+// it when all are encoded. Prints a line a batch: whole-job tokens/s, time to the first token,
+// median time between steps.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -74,10 +74,11 @@ Status Measure(std::shared_ptr<const DeviceWeights> weights, BatchRunner::Start 
     for (const BatchOutcome& outcome : outcomes) first = std::max(first, outcome.first_token_ms);
     firsts.push_back(first);
   }
-  std::printf("batch %4d: %9.1f tokens/s, encoded after %8.2f ms, first tokens after %8.2f ms, "
-              "step %7.3f ms, whole %9.2f ms\n",
-              batch, 1000.0 * batch * tokens / Median(totals), Median(encodes), Median(firsts),
-              Median(steps), Median(totals));
+  std::printf(
+      "batch %4d: %9.1f tokens/s, encoded after %8.2f ms, first tokens after %8.2f ms, "
+      "step %7.3f ms, whole %9.2f ms\n",
+      batch, 1000.0 * batch * tokens / Median(totals), Median(encodes), Median(firsts),
+      Median(steps), Median(totals));
   std::fflush(stdout);
   return OkStatus();
 }

@@ -1,5 +1,5 @@
-// Times each stage of a decode step on its own: chains of one kernel, as many as the model has layers,
-// each with weights or blocks of its own, launched as dependents in a captured graph.
+// Times each stage of a decode step on its own: chains of one kernel, as many as the model has
+// layers, each with weights or blocks of its own, launched as dependents in a captured graph.
 //
 //   decode_kernels_benchmark [rows ...]
 //
@@ -51,14 +51,16 @@ class Bench {
     const int32_t blocks = (kSource + kPosition + 16) / 16;
     pool_ = Allocate(size_t(rows) * blocks * layout.BlockStride() * 2);
     std::vector<int32_t> table(size_t(rows) * blocks);
-    for (size_t i = 0; i < table.size(); ++i) table[i] = static_cast<int32_t>(i * 7919 % table.size());
+    for (size_t i = 0; i < table.size(); ++i)
+      table[i] = static_cast<int32_t>(i * 7919 % table.size());
     stride_ = blocks;
     CheckCuda(cudaMalloc(&table_, table.size() * 4), "cudaMalloc");
     CheckCuda(cudaMemcpy(table_, table.data(), table.size() * 4, cudaMemcpyHostToDevice), "copy");
     std::vector<RowInfo> infos(rows);
     for (int32_t i = 0; i < rows; ++i) infos[i] = {i, kPosition, kSource, 3};
     CheckCuda(cudaMalloc(&infos_, rows * sizeof(RowInfo)), "cudaMalloc");
-    CheckCuda(cudaMemcpy(infos_, infos.data(), rows * sizeof(RowInfo), cudaMemcpyHostToDevice), "c");
+    CheckCuda(cudaMemcpy(infos_, infos.data(), rows * sizeof(RowInfo), cudaMemcpyHostToDevice),
+              "c");
     weights_ = Allocate(size_t(kLayers) * 2 * kFfn * kWidth * 2);
     floats_ = static_cast<float*>(Allocate(size_t(capacity_) * kVocabulary * 4));
     more_ = static_cast<float*>(Allocate(size_t(capacity_) * kVocabulary * 4));
@@ -121,10 +123,10 @@ class Bench {
     Time(name, count, 2.0 * outputs * inputs, [&](int32_t layer, const LaunchContext& context) {
       ProjectionArgs args = Projection(layer, outputs, inputs, normed);
       args.output = output;
-      args.query_key_value = {more_, kWidth, pool_, layout, layer * layout.LayerStride(), table_,
-                              stride_};
-      args.residual.residual = {more_, more_halves_, more_ + size_t(capacity_) * kWidth, kWidth / 16,
-                                kWidth, capacity_};
+      args.query_key_value = {more_,  kWidth, pool_, layout, layer * layout.LayerStride(),
+                              table_, stride_};
+      args.residual.residual = {more_,       more_halves_, more_ + size_t(capacity_) * kWidth,
+                                kWidth / 16, kWidth,       capacity_};
       args.residual.norm_weight = floats_;
       args.residual.scale = floats_;
       args.activation = {more_halves_, ActivationKind::kGeluTanh};
