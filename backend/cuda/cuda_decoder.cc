@@ -1,0 +1,302 @@
+#include "backend/cuda/cuda_decoder.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "backend/core/format.h"
+#include "backend/cuda/cuda_decoder_graph.h"
+#include "backend/cuda/cuda_status.h"
+
+namespace seq2seq {
+namespace {
+
+using kernels::BindUpload;
+using kernels::ElementBytes;
+using kernels::RowOutcome;
+using kernels::SlotState;
+using kernels::StepHeader;
+
+constexpr size_t kAlignment = 256;
+
+size_t Aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+int32_t BlocksFor(int32_t tokens, int32_t block_tokens) {
+  return RoundUp(tokens, block_tokens) / block_tokens;
+}
+
+// 1, 2, 4, 8, 16, 32, then multiples of 64.
+std::vector<int32_t> BucketSizes(int32_t max_rows) {
+  std::vector<int32_t> sizes;
+  int32_t size = 1;
+  while (size < max_rows) {
+    sizes.push_back(size);
+    size = size < 64 ? size * 2 : size + 64;
+  }
+  sizes.push_back(max_rows);
+  return sizes;
+}
+
+SlotState StateOf(const BindRecord& bind) {
+  SlotState state;
+  state.seed = bind.sampling.seed;
+  state.position = bind.position;
+  state.generated = bind.generated;
+  state.pending_count = static_cast<int32_t>(bind.pending_tokens.size());
+  state.min_new_tokens = bind.min_new_tokens;
+  state.max_new_tokens = bind.max_new_tokens;
+  state.source_length = bind.source_length;
+  state.do_sample = bind.sampling.do_sample ? 1 : 0;
+  state.top_k = bind.sampling.top_k;
+  state.temperature = bind.sampling.temperature;
+  state.top_p = bind.sampling.top_p;
+  state.min_p = bind.sampling.min_p;
+  state.typical_p = bind.sampling.typical_p;
+  state.return_logprobs = bind.sampling.return_logprobs ? 1 : 0;
+  return state;
+}
+
+StopReason StopReasonOf(kernels::RowStop stop) {
+  switch (stop) {
+    case kernels::RowStop::kNone:
+      return StopReason::kNone;
+    case kernels::RowStop::kEos:
+      return StopReason::kEos;
+    case kernels::RowStop::kLength:
+      return StopReason::kLength;
+  }
+  return StopReason::kNone;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<CudaDecoder>> CudaDecoder::Create(
+    std::shared_ptr<const DeviceWeights> weights, const KvPool* pool, const Limits& limits) {
+  std::unique_ptr<CudaDecoder> decoder(new CudaDecoder(std::move(weights), pool, limits));
+  int device = 0;
+  int major = 0;
+  SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaGetDevice(&device));
+  SEQ2SEQ_RETURN_IF_CUDA_ERROR(
+      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  decoder->dependent_launch_ = major >= 9;
+  decoder->row_capacity_ = RoundUp(limits.max_slots, 8);
+  SEQ2SEQ_ASSIGN_OR_RETURN(decoder->stream_, CudaStream::Create(StreamPriority::kHigh));
+  for (CudaEvent& event : decoder->finished_) {
+    SEQ2SEQ_ASSIGN_OR_RETURN(event, CudaEvent::Create());
+  }
+  SEQ2SEQ_RETURN_IF_ERROR(decoder->Allocate());
+  SEQ2SEQ_RETURN_IF_ERROR(decoder->AllocateStepBuffers());
+  SEQ2SEQ_RETURN_IF_ERROR(decoder->CaptureGraphs());
+  SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(decoder->stream_.get()));
+  return decoder;
+}
+
+// Device memory must not go while kernels may still use it.
+CudaDecoder::~CudaDecoder() {
+  if (stream_.get() != nullptr) static_cast<void>(cudaStreamSynchronize(stream_.get()));
+}
+
+Status CudaDecoder::Allocate() {
+  const size_t slots = limits_.max_slots;
+  tables_.pending_stride = limits_.max_decoder_tokens;
+  tables_.self_stride = BlocksFor(limits_.max_decoder_tokens, pool_->layout.block_tokens);
+  tables_.cross_stride = BlocksFor(limits_.max_source_tokens, pool_->layout.block_tokens);
+  const size_t words_a_slot =
+      size_t(tables_.pending_stride) + tables_.self_stride + tables_.cross_stride;
+  rows_offset_ = Aligned(sizeof(StepHeader));
+  binds_offset_ = rows_offset_ + Aligned(slots * sizeof(SlotId));
+  words_offset_ = binds_offset_ + Aligned(slots * sizeof(BindUpload));
+  const size_t bytes = words_offset_ + slots * words_a_slot * sizeof(int32_t);
+  for (int i = 0; i < kRing; ++i) {
+    SEQ2SEQ_ASSIGN_OR_RETURN(host_uploads_[i], PinnedBuffer::Allocate(bytes));
+    SEQ2SEQ_ASSIGN_OR_RETURN(
+        pass_headers_[i], PinnedBuffer::Allocate(limits_.max_decoder_tokens * sizeof(StepHeader)));
+  }
+  const cudaStream_t stream = stream_.get();
+  const auto zeroed = [&](size_t count) { return DeviceBuffer::AllocateZeroed(count, stream); };
+  SEQ2SEQ_ASSIGN_OR_RETURN(uploads_, zeroed(bytes));
+  SEQ2SEQ_ASSIGN_OR_RETURN(outcomes_, PinnedBuffer::Allocate(kRing * slots * sizeof(RowOutcome)));
+  SEQ2SEQ_ASSIGN_OR_RETURN(states_, zeroed(slots * sizeof(SlotState)));
+  SEQ2SEQ_ASSIGN_OR_RETURN(pending_, zeroed(slots * tables_.pending_stride * sizeof(int32_t)));
+  SEQ2SEQ_ASSIGN_OR_RETURN(self_blocks_, zeroed(slots * tables_.self_stride * sizeof(int32_t)));
+  SEQ2SEQ_ASSIGN_OR_RETURN(cross_blocks_, zeroed(slots * tables_.cross_stride * sizeof(int32_t)));
+  tables_.states = states_.as<SlotState>();
+  tables_.pending = pending_.as<int32_t>();
+  tables_.self_blocks = self_blocks_.as<int32_t>();
+  tables_.cross_blocks = cross_blocks_.as<int32_t>();
+  pending_counts_.assign(slots, 0);
+  last_rows_.reserve(slots);
+  return OkStatus();
+}
+
+Status CudaDecoder::AllocateStepBuffers() {
+  const ModelSpec& spec = weights_->spec;
+  const size_t rows = row_capacity_;
+  const size_t element = ElementBytes(weights_->type);
+  const cudaStream_t stream = stream_.get();
+  const auto zeroed = [&](size_t count) { return DeviceBuffer::AllocateZeroed(count, stream); };
+  // Inputs of projections are padded to whole chunks with zeros that nobody overwrites.
+  const auto blocked = [&](int32_t width) {
+    return zeroed(size_t(RoundUp(width, kernels::kChunkInputs)) * rows * element);
+  };
+  SEQ2SEQ_ASSIGN_OR_RETURN(row_infos_, zeroed(rows * sizeof(kernels::RowInfo)));
+  SEQ2SEQ_ASSIGN_OR_RETURN(ring_, zeroed(sizeof(int32_t)));
+  SEQ2SEQ_ASSIGN_OR_RETURN(values_, zeroed(rows * spec.d_model * sizeof(float)));
+  SEQ2SEQ_ASSIGN_OR_RETURN(scaled_, blocked(spec.d_model));
+  SEQ2SEQ_ASSIGN_OR_RETURN(sum_squares_, zeroed(SumStride(spec) * rows * sizeof(float)));
+  SEQ2SEQ_ASSIGN_OR_RETURN(norm_scales_, zeroed(2 * rows * sizeof(float)));
+  SEQ2SEQ_ASSIGN_OR_RETURN(query_, zeroed(rows * spec.decoder_inner() * sizeof(float)));
+  SEQ2SEQ_ASSIGN_OR_RETURN(attended_, blocked(spec.decoder_inner()));
+  SEQ2SEQ_ASSIGN_OR_RETURN(activated_, blocked(spec.decoder.d_ff));
+  SEQ2SEQ_ASSIGN_OR_RETURN(logits_parts_, zeroed(rows * kernels::TileCount(spec.vocab_size) *
+                                                 sizeof(kernels::LogitsPart)));
+  SEQ2SEQ_ASSIGN_OR_RETURN(logits_, zeroed(rows * spec.vocab_size * sizeof(float)));
+  return OkStatus();
+}
+
+Status CudaDecoder::CaptureGraphs() {
+  for (const int32_t rows : BucketSizes(limits_.max_slots)) {
+    SEQ2SEQ_ASSIGN_OR_RETURN(CudaGraph graph, CudaGraph::Capture(stream_.get(), [&] {
+                               return GraphBuilder(*this, rows).Queue();
+                             }));
+    buckets_.push_back({rows, std::move(graph)});
+  }
+  return OkStatus();
+}
+
+const CudaGraph& CudaDecoder::GraphFor(int32_t rows) const {
+  return std::ranges::find_if(buckets_, [rows](const Bucket& b) { return b.rows >= rows; })->graph;
+}
+
+Status CudaDecoder::CheckPlan(const StepPlan& plan) const {
+  const auto limit = static_cast<size_t>(limits_.max_slots);
+  if (plan.rows.size() > limit || plan.bind.size() > limit) {
+    return InvalidArgument(Format("a step of {} rows and {} binds; the engine has {} slots",
+                                  plan.rows.size(), plan.bind.size(), limits_.max_slots));
+  }
+  const auto is_slot = [&](SlotId slot) { return slot >= 0 && slot < limits_.max_slots; };
+  for (const SlotId slot : plan.rows) {
+    if (!is_slot(slot)) return InvalidArgument(Format("row of slot {}", slot));
+  }
+  for (const BindRecord& bind : plan.bind) {
+    const bool fits = is_slot(bind.slot) && !bind.pending_tokens.empty() &&
+                      bind.pending_tokens.size() <= static_cast<size_t>(tables_.pending_stride) &&
+                      bind.self_blocks.size() <= static_cast<size_t>(tables_.self_stride) &&
+                      bind.cross_blocks.size() <= static_cast<size_t>(tables_.cross_stride);
+    if (!fits) {
+      return InvalidArgument(Format(
+          "bind of slot {} with {} pending tokens, {} self and {} cross blocks; at most {} "
+          "slots, {}, {} and {}",
+          bind.slot, bind.pending_tokens.size(), bind.self_blocks.size(), bind.cross_blocks.size(),
+          limits_.max_slots, tables_.pending_stride, tables_.self_stride, tables_.cross_stride));
+    }
+  }
+  return OkStatus();
+}
+
+int32_t CudaDecoder::PassesFor(const StepPlan& plan) {
+  for (const BindRecord& bind : plan.bind) {
+    pending_counts_[bind.slot] = static_cast<int32_t>(bind.pending_tokens.size());
+  }
+  int32_t passes = 1;
+  for (const SlotId slot : plan.rows) {
+    passes = std::max(passes, pending_counts_[slot]);
+    pending_counts_[slot] = 0;
+  }
+  return passes;
+}
+
+bool CudaDecoder::SameRows(const StepPlan& plan) const {
+  return rows_known_ && plan.bind.empty() && std::ranges::equal(plan.rows, last_rows_);
+}
+
+Status CudaDecoder::Upload(const StepPlan& plan, uint64_t sequence, int32_t passes) {
+  auto* base = host_uploads_[sequence % kRing].as<std::byte>();
+  auto* header = reinterpret_cast<StepHeader*>(base);
+  *header = {static_cast<int32_t>(plan.rows.size()), 0, passes,
+             static_cast<int32_t>(sequence % kRing), kRing};
+  std::memcpy(base + rows_offset_, plan.rows.data(), plan.rows.size() * sizeof(SlotId));
+  auto* uploads = reinterpret_cast<BindUpload*>(base + binds_offset_);
+  auto* words = reinterpret_cast<int32_t*>(base + words_offset_);
+  int32_t word = 0;
+  for (size_t i = 0; i < plan.bind.size(); ++i) {
+    const BindRecord& bind = plan.bind[i];
+    uploads[i].state = StateOf(bind);
+    uploads[i].slot = bind.slot;
+    uploads[i].first_word = word;
+    uploads[i].self_count = static_cast<int32_t>(bind.self_blocks.size());
+    uploads[i].cross_count = static_cast<int32_t>(bind.cross_blocks.size());
+    for (const std::span<const int32_t> list :
+         {bind.pending_tokens, bind.self_blocks, bind.cross_blocks}) {
+      std::memcpy(words + word, list.data(), list.size_bytes());
+      word += static_cast<int32_t>(list.size());
+    }
+  }
+  const size_t bytes = plan.bind.empty() ? rows_offset_ + plan.rows.size() * sizeof(SlotId)
+                                         : words_offset_ + word * sizeof(int32_t);
+  SEQ2SEQ_RETURN_IF_CUDA_ERROR(
+      cudaMemcpyAsync(uploads_.as(), base, bytes, cudaMemcpyHostToDevice, stream_.get()));
+  const auto* device = uploads_.as<std::byte>();
+  SEQ2SEQ_RETURN_IF_CUDA_ERROR(
+      kernels::LaunchBindSlots(reinterpret_cast<const BindUpload*>(device + binds_offset_),
+                               reinterpret_cast<const int32_t*>(device + words_offset_),
+                               static_cast<int32_t>(plan.bind.size()), tables_, {stream_.get()}));
+  return OkStatus();
+}
+
+Status CudaDecoder::LaunchPasses(const StepPlan& plan, uint64_t sequence, int32_t passes) {
+  const auto rows = static_cast<int32_t>(plan.rows.size());
+  const CudaGraph& graph = GraphFor(rows);
+  auto* headers = pass_headers_[sequence % kRing].as<StepHeader>();
+  for (int32_t pass = 0; pass < passes; ++pass) {
+    if (pass > 0) {
+      headers[pass] = {rows, pass, passes, static_cast<int32_t>(sequence % kRing), kRing};
+      SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(uploads_.as(), headers + pass,
+                                                   sizeof(StepHeader), cudaMemcpyHostToDevice,
+                                                   stream_.get()));
+    }
+    SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaGraphLaunch(graph.get(), stream_.get()));
+  }
+  return OkStatus();
+}
+
+Status CudaDecoder::Launch(const StepPlan& plan, uint64_t sequence) {
+  SEQ2SEQ_RETURN_IF_ERROR(CheckPlan(plan));
+  const int32_t passes = PassesFor(plan);
+  if (!SameRows(plan) || passes > 1) {
+    rows_known_ = false;
+    SEQ2SEQ_RETURN_IF_ERROR(Upload(plan, sequence, passes));
+  }
+  if (!plan.rows.empty()) SEQ2SEQ_RETURN_IF_ERROR(LaunchPasses(plan, sequence, passes));
+  SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaEventRecord(finished_[sequence % kRing].get(), stream_.get()));
+  // After several passes the header says "last of several"; the next step must be told otherwise.
+  rows_known_ = passes == 1 && !plan.rows.empty();
+  last_rows_.assign(plan.rows.begin(), plan.rows.end());
+  return OkStatus();
+}
+
+Status CudaDecoder::Wait(uint64_t sequence) {
+  SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaEventSynchronize(finished_[sequence % kRing].get()));
+  return OkStatus();
+}
+
+void CudaDecoder::Read(uint64_t sequence, int32_t rows, StepResult* result) const {
+  const RowOutcome* outcomes = outcomes_.as<RowOutcome>() + sequence % kRing * limits_.max_slots;
+  result->Clear();
+  for (int32_t row = 0; row < rows; ++row) {
+    const RowOutcome& outcome = outcomes[row];
+    RowResult out;
+    out.slot = outcome.slot;
+    out.parent_row = row;
+    out.first_token = static_cast<int32_t>(result->tokens.size());
+    out.token_count = outcome.count;
+    out.score = outcome.score;
+    out.stop = StopReasonOf(outcome.stop);
+    if (outcome.count > 0) {
+      result->tokens.push_back(outcome.token);
+      result->logprobs.push_back(outcome.logprob);
+    }
+    result->rows.push_back(out);
+  }
+}
+
+}  // namespace seq2seq

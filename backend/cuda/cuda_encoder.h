@@ -1,0 +1,71 @@
+// Runs the encoder on a batch of sources and fills their cross-attention blocks.
+#ifndef SEQ2SEQ_BACKEND_CUDA_CUDA_ENCODER_H_
+#define SEQ2SEQ_BACKEND_CUDA_CUDA_ENCODER_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "backend/core/status.h"
+#include "backend/cuda/cublas_lt.h"
+#include "backend/cuda/cuda_event.h"
+#include "backend/cuda/cuda_stream.h"
+#include "backend/cuda/device_buffer.h"
+#include "backend/cuda/device_weights.h"
+#include "backend/cuda/kv_pool.h"
+#include "backend/cuda/pinned_buffer.h"
+#include "backend/cuda/token_matmul.h"
+#include "backend/engine/engine.h"
+#include "backend/kernels/encoder_attention.h"
+
+namespace seq2seq {
+
+// Sources are packed one after the other without pads. All buffers are allocated at creation, for
+// `max_tokens` tokens and `max_items` sources. One thread, which must have the device current.
+class CudaEncoder {
+ public:
+  struct Limits {
+    int32_t max_tokens = 0;
+    int32_t max_items = 0;
+  };
+
+  // `pool` must outlive the encoder.
+  [[nodiscard]] static Result<std::unique_ptr<CudaEncoder>> Create(
+      std::shared_ptr<const DeviceWeights> weights, std::shared_ptr<const CublasLt> lt,
+      const KvPool* pool, const Limits& limits);
+
+  // Encodes `batch` and returns when its cross-attention blocks are filled. Sleeps meanwhile.
+  [[nodiscard]] Status Encode(std::span<const EncodeItem> batch);
+
+ private:
+  CudaEncoder(std::shared_ptr<const DeviceWeights> weights, const KvPool* pool,
+              const Limits& limits)
+      : weights_(std::move(weights)), pool_(pool), limits_(limits) {}
+  Status Allocate();
+  Status UploadBatch(std::span<const EncodeItem> batch);
+  Status RunLayer(size_t layer);
+  Status FillCrossBlocks(size_t layer);
+  Status Norm(const DeviceBuffer& weight);
+  Status Multiply(const DeviceBuffer& weight, const void* input, void* output, int32_t outputs,
+                  int32_t inputs, bool accumulate);
+
+  std::shared_ptr<const DeviceWeights> weights_;
+  const KvPool* pool_;
+  Limits limits_;
+  CudaStream stream_;
+  CudaEvent finished_;
+  std::unique_ptr<TokenMatmul> matmul_;
+  // What a batch brings: ids, places in the pool, tiles. The same layout in both memories.
+  PinnedBuffer host_inputs_;
+  DeviceBuffer inputs_;
+  DeviceBuffer values_;  // float [tokens][d_model], the residual stream
+  DeviceBuffer normed_;  // [tokens][d_model]
+  DeviceBuffer wide_;    // [tokens][3 inner], [tokens][2 d_ff] or [tokens][2 decoder inner]
+  DeviceBuffer narrow_;  // [tokens][inner] or [tokens][d_ff]
+  int32_t tokens_ = 0;   // of the batch that runs
+  int32_t tiles_ = 0;
+};
+
+}  // namespace seq2seq
+
+#endif  // SEQ2SEQ_BACKEND_CUDA_CUDA_ENCODER_H_

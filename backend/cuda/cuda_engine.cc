@@ -1,0 +1,208 @@
+#include "backend/cuda/cuda_engine.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "backend/core/format.h"
+#include "backend/cuda/cublas_lt.h"
+#include "backend/cuda/cuda_status.h"
+
+namespace seq2seq {
+namespace {
+
+constexpr int32_t kBlockTokens = 16;
+constexpr int32_t kEncodeTokens = 8192;
+constexpr double kFreeMemoryShare = 0.6;
+
+int64_t BlocksFor(int32_t tokens) { return (tokens + kBlockTokens - 1) / kBlockTokens; }
+
+}  // namespace
+
+Result<std::unique_ptr<Engine>> CudaEngine::Create(std::shared_ptr<const DeviceWeights> weights,
+                                                   const CudaEngineOptions& options,
+                                                   Notifier* notifier) {
+  std::unique_ptr<CudaEngine> engine(new CudaEngine(options, notifier));
+  SEQ2SEQ_RETURN_IF_ERROR(engine->Build(std::move(weights)));
+  return std::unique_ptr<Engine>(std::move(engine));
+}
+
+Status CudaEngine::Build(std::shared_ptr<const DeviceWeights> weights) {
+  SEQ2SEQ_RETURN_IF_ERROR(MakeCurrent());
+  SEQ2SEQ_ASSIGN_OR_RETURN(const std::shared_ptr<const CublasLt> lt, CublasLt::Load());
+  const int64_t all_sources = int64_t{options_.max_active_sequences} * options_.max_source_tokens;
+  info_.max_slots = options_.max_active_sequences;
+  info_.block_tokens = kBlockTokens;
+  info_.max_encode_items = options_.max_active_sequences;
+  info_.max_encode_tokens = static_cast<int32_t>(std::min<int64_t>(all_sources, kEncodeTokens));
+  info_.max_encodes_in_flight = 1;
+  info_.max_steps_in_flight = CudaDecoder::kRing;
+  SEQ2SEQ_ASSIGN_OR_RETURN(copier_, CudaMemoryCopier::Create());
+  SEQ2SEQ_RETURN_IF_ERROR(BuildPool(*weights));
+  SEQ2SEQ_ASSIGN_OR_RETURN(
+      encoder_, CudaEncoder::Create(
+                    weights, lt, &pool_,
+                    {.max_tokens = std::max(info_.max_encode_tokens, options_.max_source_tokens),
+                     .max_items = info_.max_encode_items}));
+  SEQ2SEQ_ASSIGN_OR_RETURN(
+      decoder_, CudaDecoder::Create(weights, &pool_,
+                                    {.max_slots = options_.max_active_sequences,
+                                     .max_source_tokens = options_.max_source_tokens,
+                                     .max_decoder_tokens = options_.max_decoder_tokens}));
+  encode_batch_.reserve(info_.max_encode_items);
+  encoded_.reserve(info_.max_encode_items);
+  encode_thread_ = std::thread([this] { RunEncodes(); });
+  step_thread_ = std::thread([this] { WatchSteps(); });
+  return OkStatus();
+}
+
+Status CudaEngine::BuildPool(const DeviceWeights& weights) {
+  const ModelSpec& spec = weights.spec;
+  pool_.layout = {.layers = spec.decoder.layers,
+                  .heads = spec.decoder.heads,
+                  .head_dim = spec.head_dim,
+                  .block_tokens = kBlockTokens};
+  const int64_t block_bytes =
+      pool_.layout.BlockStride() * static_cast<int64_t>(kernels::ElementBytes(weights.type));
+  const int64_t sequence_blocks =
+      BlocksFor(options_.max_source_tokens) + BlocksFor(options_.max_decoder_tokens);
+  int64_t blocks = 0;
+  if (options_.kv_cache_bytes.has_value()) {
+    blocks = *options_.kv_cache_bytes / block_bytes;
+  } else {
+    size_t free_bytes = 0;
+    size_t total_bytes = 0;
+    SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaMemGetInfo(&free_bytes, &total_bytes));
+    blocks = std::min(
+        static_cast<int64_t>(static_cast<double>(free_bytes) * kFreeMemoryShare) / block_bytes,
+        2 * options_.max_active_sequences * sequence_blocks);
+  }
+  blocks = std::min<int64_t>(blocks, std::numeric_limits<int32_t>::max() / kBlockTokens);
+  if (blocks < sequence_blocks) {
+    return InvalidArgument(
+        Format("option 'kv_cache_bytes': {} KV blocks of {} bytes fit; one sequence of "
+               "max_source_tokens {} and {} decoder tokens needs {}",
+               blocks, block_bytes, options_.max_source_tokens, options_.max_decoder_tokens,
+               sequence_blocks));
+  }
+  pool_.total_blocks = static_cast<int32_t>(blocks);
+  info_.total_blocks = pool_.total_blocks;
+  SEQ2SEQ_ASSIGN_OR_RETURN(pool_.memory, DeviceBuffer::Allocate(blocks * block_bytes));
+  return OkStatus();
+}
+
+CudaEngine::~CudaEngine() {
+  {
+    std::lock_guard lock(encode_mutex_);
+    stop_encoding_ = true;
+  }
+  encode_condition_.notify_all();
+  {
+    std::lock_guard lock(step_mutex_);
+    stop_watching_ = true;
+  }
+  step_condition_.notify_all();
+  if (encode_thread_.joinable()) encode_thread_.join();
+  if (step_thread_.joinable()) step_thread_.join();
+  static_cast<void>(MakeCurrent());
+}
+
+Status CudaEngine::MakeCurrent() const {
+  SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaSetDevice(options_.device_id));
+  return OkStatus();
+}
+
+Status CudaEngine::Health() const {
+  std::lock_guard lock(health_mutex_);
+  return health_;
+}
+
+// The first failure stays: later ones follow from it.
+void CudaEngine::Fail(const Error& error) {
+  std::lock_guard lock(health_mutex_);
+  if (health_) health_ = Unavailable("the CUDA engine failed: " + error.message);
+}
+
+Status CudaEngine::StartEncode(std::span<const EncodeItem> batch) {
+  SEQ2SEQ_RETURN_IF_ERROR(Health());
+  {
+    std::lock_guard lock(encode_mutex_);
+    if (!encode_batch_.empty()) return Internal("an encode is in flight already");
+    encode_batch_.assign(batch.begin(), batch.end());
+    encode_waits_ = !batch.empty();
+  }
+  encode_condition_.notify_one();
+  return OkStatus();
+}
+
+void CudaEngine::PollEncoded(std::vector<EncodeDone>* done) {
+  std::lock_guard lock(encode_mutex_);
+  done->insert(done->end(), encoded_.begin(), encoded_.end());
+  encoded_.clear();
+}
+
+void CudaEngine::RunEncodes() {
+  Status device = MakeCurrent();
+  std::unique_lock lock(encode_mutex_);
+  while (true) {
+    encode_condition_.wait(lock, [this] { return encode_waits_ || stop_encoding_; });
+    if (stop_encoding_) return;
+    encode_waits_ = false;
+    lock.unlock();
+    const Status status = device ? encoder_->Encode(encode_batch_) : device;
+    if (!status) Fail(status.error());
+    lock.lock();
+    for (const EncodeItem& item : encode_batch_) encoded_.push_back({item.ticket, status});
+    encode_batch_.clear();
+    notifier_->Notify();
+  }
+}
+
+Status CudaEngine::Launch(const StepPlan& plan) {
+  SEQ2SEQ_RETURN_IF_ERROR(Health());
+  SEQ2SEQ_RETURN_IF_ERROR(MakeCurrent());
+  if (launched_ - polled_ >= kRing) return Internal("too many steps in flight");
+  if (const Status status = decoder_->Launch(plan, launched_); !status) {
+    if (status.error().code != ErrorCode::kInvalidArgument) Fail(status.error());
+    return status;
+  }
+  in_flight_[launched_ % kRing] = {plan.step, static_cast<int32_t>(plan.rows.size()), OkStatus()};
+  {
+    std::lock_guard lock(step_mutex_);
+    ++launched_;
+  }
+  step_condition_.notify_one();
+  return OkStatus();
+}
+
+void CudaEngine::WatchSteps() {
+  const Status device = MakeCurrent();
+  uint64_t next = 0;
+  std::unique_lock lock(step_mutex_);
+  while (true) {
+    step_condition_.wait(lock, [&] { return launched_ > next || stop_watching_; });
+    if (launched_ == next) return;
+    lock.unlock();
+    Status status = device ? decoder_->Wait(next) : device;
+    if (!status) Fail(status.error());
+    in_flight_[next % kRing].status = std::move(status);
+    completed_.store(++next, std::memory_order_release);
+    notifier_->Notify();
+    lock.lock();
+  }
+}
+
+bool CudaEngine::PollStep(StepResult* result) {
+  if (completed_.load(std::memory_order_acquire) == polled_) return false;
+  const InFlight& done = in_flight_[polled_ % kRing];
+  if (done.status) {
+    decoder_->Read(polled_, done.rows, result);
+  } else {
+    result->Clear();
+    result->status = done.status;
+  }
+  result->step = done.step;
+  ++polled_;
+  return true;
+}
+
+}  // namespace seq2seq

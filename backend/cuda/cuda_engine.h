@@ -1,0 +1,110 @@
+// The engine on one CUDA device.
+#ifndef SEQ2SEQ_BACKEND_CUDA_CUDA_ENGINE_H_
+#define SEQ2SEQ_BACKEND_CUDA_CUDA_ENGINE_H_
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "backend/core/notifier.h"
+#include "backend/core/status.h"
+#include "backend/cuda/cuda_decoder.h"
+#include "backend/cuda/cuda_encoder.h"
+#include "backend/cuda/cuda_memory_copier.h"
+#include "backend/cuda/device_weights.h"
+#include "backend/cuda/kv_pool.h"
+#include "backend/engine/engine.h"
+#include "backend/engine/step.h"
+
+namespace seq2seq {
+
+struct CudaEngineOptions {
+  int32_t device_id = 0;
+  int32_t max_active_sequences = 0;  // >= 1: slots
+  int32_t max_source_tokens = 0;     // >= 1
+  int32_t max_decoder_tokens = 0;    // >= 1: prefix and new tokens of one sequence together
+  // Absent: 60 % of the free memory, and no more than all slots could use twice over.
+  std::optional<int64_t> kv_cache_bytes;
+};
+
+// Two threads of its own, asleep unless the device has news: one runs encodes on a stream of low
+// priority, one waits for steps, which Launch() queues on a stream of high priority.
+class CudaEngine final : public Engine {
+ public:
+  // kInvalidArgument naming the option if they don't fit the model or the device. `weights` must
+  // lie on the device; `notifier` must outlive the engine.
+  [[nodiscard]] static Result<std::unique_ptr<Engine>> Create(
+      std::shared_ptr<const DeviceWeights> weights, const CudaEngineOptions& options,
+      Notifier* notifier);
+
+  ~CudaEngine() override;
+
+  const EngineInfo& info() const override { return info_; }
+  Status Health() const override;
+  [[nodiscard]] Status StartEncode(std::span<const EncodeItem> batch) override;
+  void PollEncoded(std::vector<EncodeDone>* done) override;
+  [[nodiscard]] Status Launch(const StepPlan& plan) override;
+  bool PollStep(StepResult* result) override;
+  MemoryCopier* memory_copier() override { return copier_.get(); }
+
+ private:
+  static constexpr uint64_t kRing = CudaDecoder::kRing;
+
+  struct InFlight {
+    uint64_t step = 0;
+    int32_t rows = 0;
+    Status status;  // written by the watching thread before completed_ counts the step
+  };
+
+  CudaEngine(const CudaEngineOptions& options, Notifier* notifier)
+      : options_(options), notifier_(notifier) {}
+  Status Build(std::shared_ptr<const DeviceWeights> weights);
+  Status BuildPool(const DeviceWeights& weights);
+  Status MakeCurrent() const;
+  void Fail(const Error& error);
+  void RunEncodes();
+  void WatchSteps();
+
+  CudaEngineOptions options_;
+  Notifier* notifier_;
+  EngineInfo info_;
+  KvPool pool_;
+  std::unique_ptr<CudaEncoder> encoder_;
+  std::unique_ptr<CudaDecoder> decoder_;
+  std::unique_ptr<CudaMemoryCopier> copier_;
+
+  mutable std::mutex health_mutex_;
+  Status health_;
+
+  std::mutex encode_mutex_;
+  std::condition_variable encode_condition_;
+  std::vector<EncodeItem> encode_batch_;  // not empty: waiting or running
+  std::vector<EncodeDone> encoded_;
+  bool encode_waits_ = false;
+  bool stop_encoding_ = false;
+
+  // Steps are numbered from 0: launched_ >= completed_ >= polled_. The caller's thread writes
+  // launched_ and polled_, the watching thread completed_.
+  std::array<InFlight, kRing> in_flight_;
+  std::mutex step_mutex_;
+  std::condition_variable step_condition_;
+  uint64_t launched_ = 0;  // guarded by step_mutex_
+  bool stop_watching_ = false;
+  std::atomic<uint64_t> completed_ = 0;
+  uint64_t polled_ = 0;
+
+  std::thread encode_thread_;
+  std::thread step_thread_;
+};
+
+}  // namespace seq2seq
+
+#endif  // SEQ2SEQ_BACKEND_CUDA_CUDA_ENGINE_H_

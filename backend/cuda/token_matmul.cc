@@ -1,0 +1,139 @@
+#include "backend/cuda/token_matmul.h"
+
+#include <utility>
+
+#include "backend/core/format.h"
+#include "backend/cuda/cuda_status.h"
+
+namespace seq2seq {
+namespace {
+
+using kernels::ElementType;
+
+// Values of cuBLAS's and CUDA's enumerations.
+constexpr int kFloat32 = 0;          // CUDA_R_32F
+constexpr int kFloat16 = 2;          // CUDA_R_16F
+constexpr int kBFloat16 = 14;        // CUDA_R_16BF
+constexpr int kComputeFloat32 = 68;  // CUBLAS_COMPUTE_32F
+constexpr int32_t kTransposed = 1;   // CUBLAS_OP_T
+constexpr int kTransposeA = 3;       // CUBLASLT_MATMUL_DESC_TRANSA
+constexpr int kMaxWorkspace = 1;     // CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES
+
+constexpr size_t kWorkspaceBytes = size_t{32} << 20;
+// Shapes remembered: a few per number of tokens in a batch.
+constexpr size_t kMaxPlans = 4096;
+
+int TypeCode(ElementType type) {
+  switch (type) {
+    case ElementType::kFloat32:
+      return kFloat32;
+    case ElementType::kFloat16:
+      return kFloat16;
+    case ElementType::kBfloat16:
+      return kBFloat16;
+  }
+  return kFloat32;
+}
+
+Status LtStatus(cublaslt::Code code, const char* what) {
+  if (code == 0) return OkStatus();
+  return Internal(Format("cuBLASLt: {} failed with status {}", what, code));
+}
+
+}  // namespace
+
+class TokenMatmul::Plan {
+ public:
+  explicit Plan(std::shared_ptr<const CublasLt> lt) : lt_(std::move(lt)) {}
+  ~Plan() {
+    for (const cublaslt::Descriptor layout : {weight, input, output}) {
+      if (layout != nullptr) lt_->layout_destroy(layout);
+    }
+  }
+  Plan(const Plan&) = delete;
+  Plan& operator=(const Plan&) = delete;
+
+  cublaslt::Descriptor weight = nullptr;
+  cublaslt::Descriptor input = nullptr;
+  cublaslt::Descriptor output = nullptr;
+  cublaslt::Algorithm algorithm{};
+
+ private:
+  std::shared_ptr<const CublasLt> lt_;
+};
+
+TokenMatmul::TokenMatmul(std::shared_ptr<const CublasLt> lt, ElementType type)
+    : lt_(std::move(lt)), type_(type) {}
+
+Result<std::unique_ptr<TokenMatmul>> TokenMatmul::Create(std::shared_ptr<const CublasLt> lt,
+                                                         ElementType type) {
+  std::unique_ptr<TokenMatmul> matmul(new TokenMatmul(std::move(lt), type));
+  const CublasLt& calls = *matmul->lt_;
+  SEQ2SEQ_RETURN_IF_ERROR(LtStatus(calls.create(&matmul->handle_), "cublasLtCreate"));
+  SEQ2SEQ_RETURN_IF_ERROR(
+      LtStatus(calls.matmul_desc_create(&matmul->matmul_, kComputeFloat32, kFloat32),
+               "cublasLtMatmulDescCreate"));
+  SEQ2SEQ_RETURN_IF_ERROR(
+      LtStatus(calls.matmul_desc_set_attribute(matmul->matmul_, kTransposeA, &kTransposed,
+                                               sizeof(kTransposed)),
+               "cublasLtMatmulDescSetAttribute"));
+  SEQ2SEQ_RETURN_IF_ERROR(
+      LtStatus(calls.preference_create(&matmul->preference_), "cublasLtMatmulPreferenceCreate"));
+  SEQ2SEQ_RETURN_IF_ERROR(
+      LtStatus(calls.preference_set_attribute(matmul->preference_, kMaxWorkspace, &kWorkspaceBytes,
+                                              sizeof(kWorkspaceBytes)),
+               "cublasLtMatmulPreferenceSetAttribute"));
+  SEQ2SEQ_ASSIGN_OR_RETURN(matmul->workspace_, DeviceBuffer::Allocate(kWorkspaceBytes));
+  return matmul;
+}
+
+TokenMatmul::~TokenMatmul() {
+  plans_.clear();
+  if (preference_ != nullptr) lt_->preference_destroy(preference_);
+  if (matmul_ != nullptr) lt_->matmul_desc_destroy(matmul_);
+  if (handle_ != nullptr) lt_->destroy(handle_);
+}
+
+// Row-major [tokens][n] is column-major [n][tokens], so the weight is the transposed left operand.
+Result<const TokenMatmul::Plan*> TokenMatmul::PlanFor(const TokenMatmulArgs& args) {
+  const Key key{args.outputs, args.inputs, args.tokens, args.accumulate};
+  if (const auto found = plans_.find(key); found != plans_.end()) return found->second.get();
+  if (plans_.size() >= kMaxPlans) plans_.clear();
+  auto plan = std::make_unique<Plan>(lt_);
+  const int type = TypeCode(type_);
+  SEQ2SEQ_RETURN_IF_ERROR(
+      LtStatus(lt_->layout_create(&plan->weight, type, args.inputs, args.outputs, args.inputs),
+               "cublasLtMatrixLayoutCreate"));
+  SEQ2SEQ_RETURN_IF_ERROR(
+      LtStatus(lt_->layout_create(&plan->input, type, args.inputs, args.tokens, args.inputs),
+               "cublasLtMatrixLayoutCreate"));
+  SEQ2SEQ_RETURN_IF_ERROR(
+      LtStatus(lt_->layout_create(&plan->output, args.accumulate ? kFloat32 : type, args.outputs,
+                                  args.tokens, args.outputs),
+               "cublasLtMatrixLayoutCreate"));
+  cublaslt::Heuristic heuristic{};
+  int found = 0;
+  SEQ2SEQ_RETURN_IF_ERROR(
+      LtStatus(lt_->get_heuristic(handle_, matmul_, plan->weight, plan->input, plan->output,
+                                  plan->output, preference_, 1, &heuristic, &found),
+               "cublasLtMatmulAlgoGetHeuristic"));
+  if (found == 0) {
+    return Internal(Format("cuBLASLt has no algorithm for {} x {} with {} tokens", args.outputs,
+                           args.inputs, args.tokens));
+  }
+  plan->algorithm = heuristic.algorithm;
+  return plans_.emplace(key, std::move(plan)).first->second.get();
+}
+
+Status TokenMatmul::Run(const TokenMatmulArgs& args, cudaStream_t stream) {
+  SEQ2SEQ_ASSIGN_OR_RETURN(const Plan* plan, PlanFor(args));
+  const float alpha = 1.0F;
+  const float beta = args.accumulate ? 1.0F : 0.0F;
+  return LtStatus(
+      lt_->matmul(handle_, matmul_, &alpha, args.weight, plan->weight, args.input, plan->input,
+                  &beta, args.output, plan->output, args.output, plan->output, &plan->algorithm,
+                  workspace_.as(), kWorkspaceBytes, stream),
+      "cublasLtMatmul");
+}
+
+}  // namespace seq2seq

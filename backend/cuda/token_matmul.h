@@ -1,0 +1,61 @@
+// Large products of the encoder, through cuBLASLt.
+#ifndef SEQ2SEQ_BACKEND_CUDA_TOKEN_MATMUL_H_
+#define SEQ2SEQ_BACKEND_CUDA_TOKEN_MATMUL_H_
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <tuple>
+
+#include "backend/core/status.h"
+#include "backend/cuda/cublas_lt.h"
+#include "backend/cuda/device_buffer.h"
+#include "backend/kernels/element_type.h"
+
+namespace seq2seq {
+
+struct TokenMatmulArgs {
+  const void* weight = nullptr;  // [outputs][inputs], the model's number format
+  const void* input = nullptr;   // [tokens][inputs], likewise
+  void* output = nullptr;        // [tokens][outputs]
+  int32_t outputs = 0;
+  int32_t inputs = 0;
+  int32_t tokens = 0;
+  // False: output = product, in the model's number format. True: output += product, in float32.
+  bool accumulate = false;
+};
+
+// output[token][out] = sum over in of weight[out][in] input[token][in], sums in float32 (never
+// TF32). One thread; remembers the algorithm it chose for a shape.
+class TokenMatmul {
+ public:
+  [[nodiscard]] static Result<std::unique_ptr<TokenMatmul>> Create(
+      std::shared_ptr<const CublasLt> lt, kernels::ElementType type);
+  ~TokenMatmul();
+  TokenMatmul(const TokenMatmul&) = delete;
+  TokenMatmul& operator=(const TokenMatmul&) = delete;
+
+  // Queues the product on `stream`.
+  [[nodiscard]] Status Run(const TokenMatmulArgs& args, cudaStream_t stream);
+
+ private:
+  class Plan;  // layouts and algorithm of one shape
+  using Key = std::tuple<int32_t, int32_t, int32_t, bool>;
+
+  TokenMatmul(std::shared_ptr<const CublasLt> lt, kernels::ElementType type);
+  Result<const Plan*> PlanFor(const TokenMatmulArgs& args);
+
+  std::shared_ptr<const CublasLt> lt_;
+  kernels::ElementType type_;
+  cublaslt::Handle handle_ = nullptr;
+  cublaslt::Descriptor matmul_ = nullptr;
+  cublaslt::Descriptor preference_ = nullptr;
+  DeviceBuffer workspace_;
+  std::map<Key, std::unique_ptr<Plan>> plans_;
+};
+
+}  // namespace seq2seq
+
+#endif  // SEQ2SEQ_BACKEND_CUDA_TOKEN_MATMUL_H_

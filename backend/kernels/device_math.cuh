@@ -1,0 +1,179 @@
+// Device-side words that the kernels share: number formats, warp sums, tensor-core products and
+// programmatic dependent launch. Device code only.
+#ifndef SEQ2SEQ_BACKEND_KERNELS_DEVICE_MATH_CUH_
+#define SEQ2SEQ_BACKEND_KERNELS_DEVICE_MATH_CUH_
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+#include "backend/kernels/activation_kind.h"
+
+namespace seq2seq::kernels {
+
+constexpr unsigned kFullWarp = 0xffffffffU;
+
+__device__ __forceinline__ float ToFloat(float value) { return value; }
+__device__ __forceinline__ float ToFloat(__half value) { return __half2float(value); }
+__device__ __forceinline__ float ToFloat(__nv_bfloat16 value) { return __bfloat162float(value); }
+
+template <typename T>
+__device__ __forceinline__ T FromFloat(float value);
+template <>
+__device__ __forceinline__ float FromFloat<float>(float value) {
+  return value;
+}
+// Saturates: an overflow to infinity would spread to every later position.
+template <>
+__device__ __forceinline__ __half FromFloat<__half>(float value) {
+  return __float2half_rn(fminf(fmaxf(value, -65504.0F), 65504.0F));
+}
+template <>
+__device__ __forceinline__ __nv_bfloat16 FromFloat<__nv_bfloat16>(float value) {
+  return __float2bfloat16_rn(value);
+}
+
+// Elements in a 16-byte access.
+template <typename T>
+constexpr int kVector = 16 / sizeof(T);
+
+// 16 bytes as kVector<T> floats.
+template <typename T>
+__device__ __forceinline__ void Unpack(const uint4& bits, float (&values)[kVector<T>]) {
+  const T* elements = reinterpret_cast<const T*>(&bits);
+#pragma unroll
+  for (int i = 0; i < kVector<T>; ++i) values[i] = ToFloat(elements[i]);
+}
+
+__device__ __forceinline__ float WarpSum(float value) {
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) {
+    value += __shfl_xor_sync(kFullWarp, value, offset);
+  }
+  return value;
+}
+__device__ __forceinline__ float WarpMax(float value) {
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) {
+    value = fmaxf(value, __shfl_xor_sync(kFullWarp, value, offset));
+  }
+  return value;
+}
+
+__device__ __forceinline__ float Activate(ActivationKind kind, float x) {
+  switch (kind) {
+    case ActivationKind::kRelu:
+      return fmaxf(x, 0.0F);
+    case ActivationKind::kGelu:
+      return 0.5F * x * (1.0F + erff(x * 0.70710678118654752F));
+    case ActivationKind::kGeluTanh:
+      return 0.5F * x * (1.0F + tanhf(0.79788456080286536F * (x + 0.044715F * x * x * x)));
+    case ActivationKind::kSilu:
+      return x / (1.0F + expf(-x));
+  }
+  return x;
+}
+
+// d += a b for one 16 x 16 by 16 x 8 tile, sums in float (PTX mma.m16n8k16).
+template <typename T>
+__device__ __forceinline__ void MultiplyTile(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2,
+                                             uint32_t a3, uint32_t b0, uint32_t b1);
+template <>
+__device__ __forceinline__ void MultiplyTile<__nv_bfloat16>(float (&d)[4], uint32_t a0, uint32_t a1,
+                                                            uint32_t a2, uint32_t a3, uint32_t b0,
+                                                            uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+template <>
+__device__ __forceinline__ void MultiplyTile<__half>(float (&d)[4], uint32_t a0, uint32_t a1,
+                                                     uint32_t a2, uint32_t a3, uint32_t b0,
+                                                     uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+// Waits until the kernels before this one in the stream have ended and their writes are visible.
+// Before it a kernel may only touch what no kernel of the same graph writes.
+__device__ __forceinline__ void WaitForEarlierKernels() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// Lets the next kernel of the stream start; it waits for this one's end itself.
+__device__ __forceinline__ void AllowNextKernel() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+// Reads a kernel's parameters once, so that they are in the constant cache when they are needed:
+// the first read of each line costs as much as a read of memory, and every launch has new lines.
+template <typename Params>
+__device__ __forceinline__ void TouchParameters(const Params& params) {
+  constexpr int kLineWords = 16;
+  const uint32_t* words = reinterpret_cast<const uint32_t*>(&params);
+#pragma unroll
+  for (int i = 0; i < static_cast<int>(sizeof(Params) / 4); i += kLineWords) {
+    asm volatile("" ::"r"(words[i]));
+  }
+}
+
+// 16 bytes that are read once and never written while the kernel runs.
+__device__ __forceinline__ uint4 LoadStreaming(const uint4* address) {
+  uint4 bits;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
+               : "l"(address));
+  return bits;
+}
+
+// What an earlier kernel of the graph wrote: past the L1 cache, which may hold older values. Not
+// moved over WaitForEarlierKernels().
+__device__ __forceinline__ uint4 LoadFresh(const uint4* address) {
+  uint4 bits;
+  asm volatile("ld.global.cg.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
+               : "l"(address));
+  return bits;
+}
+__device__ __forceinline__ float4 LoadFresh(const float4* address) {
+  float4 values;
+  asm volatile("ld.global.cg.v4.f32 {%0,%1,%2,%3}, [%4];"
+               : "=f"(values.x), "=f"(values.y), "=f"(values.z), "=f"(values.w)
+               : "l"(address));
+  return values;
+}
+__device__ __forceinline__ float LoadFresh(const float* address) {
+  float value;
+  asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(value) : "l"(address));
+  return value;
+}
+
+// Copies 16 bytes, or writes 16 zeros if !there (the address must be valid all the same).
+__device__ __forceinline__ void CopyToSharedAsync(void* shared, const void* global, bool there) {
+  const uint32_t address = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(global),
+               "r"(there ? 16 : 0));
+}
+__device__ __forceinline__ void CopyToSharedAsync(void* shared, const void* global) {
+  const uint32_t address = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(global));
+}
+__device__ __forceinline__ void CommitSharedCopies() { asm volatile("cp.async.commit_group;"); }
+template <int kPending>
+__device__ __forceinline__ void WaitForSharedCopies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+}  // namespace seq2seq::kernels
+
+#endif  // SEQ2SEQ_BACKEND_KERNELS_DEVICE_MATH_CUH_

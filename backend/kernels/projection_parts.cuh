@@ -1,0 +1,167 @@
+// What the projection kernels have in common. Device code only.
+#ifndef SEQ2SEQ_BACKEND_KERNELS_PROJECTION_PARTS_CUH_
+#define SEQ2SEQ_BACKEND_KERNELS_PROJECTION_PARTS_CUH_
+
+#include "backend/kernels/device_math.cuh"
+#include "backend/kernels/projection.h"
+#include "backend/kernels/projection_epilogue.cuh"
+
+namespace seq2seq::kernels {
+
+// A chunk of weights, 16 outputs x 32 inputs, is 64 vectors for half types: lane g * 4 + t holds
+// inputs 8 t .. 8 t + 7 of output g (first half) and of output g + 8 (second half). That is two
+// mma.m16n8k16 A operands with the inputs permuted the same way as the B operands: lane g * 4 + t
+// reads inputs 8 t .. 8 t + 7 of row g.
+constexpr int kChunkVectors = 64;
+
+// RMSNorm's factor and the output scale for a block's rows, one warp a row at a time. The block has
+// 8 warps at least.
+template <int kRowTiles>
+class Factors {
+ public:
+  __device__ Factors(const ProjectionArgs& args, int first_row)
+      : args_(args), first_row_(first_row) {}
+
+  // Reads what earlier kernels wrote. Warps without a row read nothing: every block reads the same
+  // few lines, which the cache serves one after the other.
+  __device__ __forceinline__ void Fetch() {
+    const RowFactor& factor = args_.factor;
+    if (factor.sum_squares == nullptr) return;
+    const int lane = threadIdx.x % 32;
+    const int last = (factor.parts - 1) / 4;
+    float4 sums[kRowTiles] = {};
+#pragma unroll
+    for (int i = 0; i < kRowTiles; ++i) {
+      if (HasRow(i)) sums[i] = LoadFresh(Sums(i) + min(lane, last));
+    }
+    if (lane < kRowTiles && HasRow(lane)) scale_ = LoadFresh(factor.scale_in + Row(lane));
+#pragma unroll
+    for (int i = 0; i < kRowTiles; ++i) {
+      const float sum = sums[i].x + sums[i].y + sums[i].z + sums[i].w;
+      sums_[i] = lane <= last ? sum : 0.0F;
+    }
+    for (int part = lane + 32; part <= last; part += 32) {
+      for (int i = 0; i < kRowTiles; ++i) {
+        if (!HasRow(i)) continue;
+        const float4 more = LoadFresh(Sums(i) + part);
+        sums_[i] += more.x + more.y + more.z + more.w;
+      }
+    }
+  }
+
+  // Lane i finishes the warp's i-th row.
+  __device__ __forceinline__ void Store(float* shared) const {
+    const RowFactor& factor = args_.factor;
+    const int lane = threadIdx.x % 32;
+    float result = factor.output_scale;
+    if (factor.sum_squares != nullptr) {
+      float sum = 0.0F;
+#pragma unroll
+      for (int i = 0; i < kRowTiles; ++i) {
+        const float row_sum = WarpSum(sums_[i]);
+        if (lane == i) sum = row_sum;
+      }
+      const float scale = rsqrtf(sum * factor.inverse_width + factor.epsilon);
+      result *= __fdividef(scale, scale_);
+      if (blockIdx.x == 0 && lane < kRowTiles && HasRow(lane)) factor.scale_out[Row(lane)] = scale;
+    }
+    if (lane < kRowTiles && Local(lane) < kRowTiles * 8) shared[Local(lane)] = result;
+  }
+
+ private:
+  __device__ __forceinline__ int Local(int i) const {
+    return threadIdx.x / 32 + i * (blockDim.x / 32);
+  }
+  __device__ __forceinline__ int Row(int i) const { return first_row_ + Local(i); }
+  __device__ __forceinline__ bool HasRow(int i) const {
+    return Local(i) < kRowTiles * 8 && Row(i) < args_.rows;
+  }
+  __device__ __forceinline__ const float4* Sums(int i) const {
+    return reinterpret_cast<const float4*>(args_.factor.sum_squares +
+                                           int64_t{Row(i)} * args_.factor.sum_stride);
+  }
+
+  const ProjectionArgs& args_;
+  int first_row_;
+  float sums_[kRowTiles] = {};
+  float scale_ = 1.0F;  // lane i: of the warp's i-th row
+};
+
+// Pair p of a tile's outputs; a warp's 32 pairs are the 32 lanes of an accumulator.
+template <typename T, ProjectionOutput kOutput>
+__device__ __forceinline__ Epilogue<T, kOutput> MakeEpilogue(const ProjectionArgs& args, int tile,
+                                                             int p, int first_row) {
+  const int lane = p % 32;
+  return Epilogue<T, kOutput>(args, tile, lane / 4,
+                              first_row + p / 64 * 8 + lane % 4 * 2 + p / 32 % 2);
+}
+
+// Where pair p's sums begin in [row tile][lane][4] floats, laid out as mma accumulators; the second
+// output's is 2 farther.
+__device__ __forceinline__ int SumOffset(int p) { return (p / 64 * 32 + p % 32) * 4 + p / 32 % 2; }
+// Pair p's row within the block.
+__device__ __forceinline__ int LocalRow(int p) { return p / 64 * 8 + p % 4 * 2 + p / 32 % 2; }
+
+// The sums of one output tile.
+template <typename T, int kRowTiles>
+struct Sums {
+  // Two chains of sums where there is one row tile: a chain alone would wait for itself.
+  static constexpr int kChains = kRowTiles == 1 ? 2 : 1;
+
+  __device__ __forceinline__ void Add(const uint4& low, const uint4& high,
+                                      const uint4 (&input)[kRowTiles]) {
+#pragma unroll
+    for (int i = 0; i < kRowTiles; ++i) {
+      MultiplyTile<T>(values[0][i], low.x, high.x, low.y, high.y, input[i].x, input[i].y);
+      MultiplyTile<T>(values[kChains - 1][i], low.z, high.z, low.w, high.w, input[i].z, input[i].w);
+    }
+  }
+
+  __device__ __forceinline__ void Store(float4* shared) const {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < kRowTiles; ++i) {
+      float total[4];
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        total[k] = values[0][i][k] + (kChains == 2 ? values[kChains - 1][i][k] : 0.0F);
+      }
+      shared[i * 32 + lane] = make_float4(total[0], total[1], total[2], total[3]);
+    }
+  }
+
+  float values[kChains][kRowTiles][4] = {};
+};
+
+// Calls run(integral_constant of the kind of output).
+template <typename Run>
+cudaError_t WithOutput(ProjectionOutput output, Run run) {
+  using enum ProjectionOutput;
+  switch (output) {
+    case kQueryKeyValue:
+      return run(std::integral_constant<ProjectionOutput, kQueryKeyValue>{});
+    case kResidual:
+      return run(std::integral_constant<ProjectionOutput, kResidual>{});
+    case kActivation:
+      return run(std::integral_constant<ProjectionOutput, kActivation>{});
+    case kGatedActivation:
+      return run(std::integral_constant<ProjectionOutput, kGatedActivation>{});
+    case kLogits:
+      return run(std::integral_constant<ProjectionOutput, kLogits>{});
+  }
+  return cudaErrorInvalidValue;
+}
+
+// Launches kernel with more shared memory than the default, which it must be allowed first.
+// Allowing is cheap, and repeated only where a graph is captured.
+template <typename... Params, typename... Args>
+cudaError_t LaunchWithShared(void (*kernel)(Params...), const LaunchShape& shape,
+                             const LaunchContext& context, Args... args) {
+  const cudaError_t error = cudaFuncSetAttribute(
+      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes));
+  return error != cudaSuccess ? error : Launch(kernel, shape, context, args...);
+}
+
+}  // namespace seq2seq::kernels
+
+#endif  // SEQ2SEQ_BACKEND_KERNELS_PROJECTION_PARTS_CUH_

@@ -1,0 +1,144 @@
+// The encoder's per-token kernels and the casts, against arithmetic in double.
+#include "backend/kernels/token_ops.h"
+
+#include "backend/kernels/convert.h"
+#include "backend/kernels/kernel_test_util.h"
+
+namespace seq2seq::kernels {
+namespace {
+
+std::string Name(ElementType type, const char* what) {
+  return std::string(TypeName(type)) + " " + what;
+}
+
+void TestEmbedAndNorm(ElementType type, int32_t width) {
+  constexpr int32_t kVocabulary = 30;
+  const std::vector<int32_t> ids = {3, 29, 0, 3, 17};
+  const auto tokens = static_cast<int32_t>(ids.size());
+  const DeviceValues embedding(type, RandomValues(kVocabulary * width, 1, 3.0));
+  const DeviceRecords<int32_t> device_ids(ids);
+  const DeviceValues values(ElementType::kFloat32, Poison(tokens * width));
+  RunOnStream([&](cudaStream_t stream) {
+    return LaunchEmbedTokens(type, embedding.data(), device_ids.data(), tokens, width,
+                             values.floats(), {stream});
+  });
+  std::vector<double> expected;
+  for (const int32_t id : ids) {
+    for (int32_t k = 0; k < width; ++k) expected.push_back(embedding.rounded()[id * width + k]);
+  }
+  CheckClose(values.Read(), expected, 0.0, Name(type, "embedding"));
+
+  const DeviceValues weight(ElementType::kFloat32, RandomValues(width, 2));
+  const DeviceValues output(type, Poison(tokens * width));
+  NormTokensArgs args;
+  args.values = values.floats();
+  args.weight = weight.floats();
+  args.epsilon = 1e-3F;
+  args.tokens = tokens;
+  args.width = width;
+  args.output = output.data();
+  RunOnStream([&](cudaStream_t stream) { return LaunchNormTokens(type, args, {stream}); });
+  std::vector<double> normed;
+  for (int32_t token = 0; token < tokens; ++token) {
+    double squares = 0.0;
+    for (int32_t k = 0; k < width; ++k) {
+      squares += expected[token * width + k] * expected[token * width + k];
+    }
+    for (int32_t k = 0; k < width; ++k) {
+      normed.push_back(expected[token * width + k] / std::sqrt(squares / width + 1e-3) *
+                       weight.rounded()[k]);
+    }
+  }
+  CheckClose(output.Read(), normed, Tolerance(type), Name(type, "RMSNorm"));
+}
+
+void TestActivate(ElementType type, bool gated) {
+  constexpr int32_t kTokens = 7;
+  constexpr int32_t kWidth = 40;
+  const int32_t input_width = gated ? 2 * kWidth : kWidth;
+  const DeviceValues input(type, RandomValues(kTokens * input_width, 3, 2.0));
+  const DeviceValues output(type, Poison(kTokens * kWidth));
+  ActivateTokensArgs args;
+  args.input = input.data();
+  args.output = output.data();
+  args.tokens = kTokens;
+  args.width = kWidth;
+  args.kind = ActivationKind::kSilu;
+  args.gated = gated;
+  RunOnStream([&](cudaStream_t stream) { return LaunchActivateTokens(type, args, {stream}); });
+  std::vector<double> expected;
+  for (int32_t token = 0; token < kTokens; ++token) {
+    for (int32_t k = 0; k < kWidth; ++k) {
+      const double x = input.rounded()[token * input_width + k];
+      const double activated = x / (1.0 + std::exp(-x));
+      expected.push_back(gated ? activated * input.rounded()[token * input_width + kWidth + k]
+                               : activated);
+    }
+  }
+  CheckClose(output.Read(), expected, Tolerance(type), Name(type, gated ? "gated" : "activation"));
+}
+
+void TestScatter(ElementType type) {
+  const KvLayout layout{2, 3, 16, 4};
+  const int32_t inner = layout.heads * layout.head_dim;
+  const std::vector<int32_t> places = {9, 10, 11, 0, 1, 6};
+  const auto tokens = static_cast<int32_t>(places.size());
+  const DeviceValues source(type, RandomValues(tokens * 2 * inner, 4));
+  const DeviceValues pool(type, Poison(3 * layout.BlockStride()));
+  const DeviceRecords<int32_t> device_places(places);
+  ScatterKeyValuesArgs args;
+  args.key_values = source.data();
+  args.places = device_places.data();
+  args.tokens = tokens;
+  args.pool = pool.data();
+  args.layout = layout;
+  args.layer_offset = layout.LayerStride();
+  RunOnStream([&](cudaStream_t stream) { return LaunchScatterKeyValues(type, args, {stream}); });
+  const std::vector<double> got = pool.Read();
+  std::vector<double> actual, expected;
+  for (int32_t token = 0; token < tokens; ++token) {
+    for (int32_t i = 0; i < 2 * inner; ++i) {
+      const int64_t at = places[token] / 4 * layout.BlockStride() + layout.LayerStride() +
+                         (i < inner ? 0 : layout.ValueOffset()) +
+                         i % inner / layout.head_dim * layout.HeadStride() +
+                         places[token] % 4 * layout.head_dim + i % layout.head_dim;
+      actual.push_back(got[at]);
+      expected.push_back(source.rounded()[token * 2 * inner + i]);
+    }
+  }
+  CheckClose(actual, expected, 0.0, Name(type, "scatter"));
+  int32_t written = 0;
+  for (const double value : got) written += std::isnan(value) ? 0 : 1;
+  Check(written == tokens * 2 * inner, Name(type, "scatter writes nothing else"));
+}
+
+void TestConvert(ElementType from, ElementType to) {
+  const DeviceValues source(from, RandomValues(1000, 5));
+  const DeviceValues destination(to, Poison(1000));
+  RunOnStream([&](cudaStream_t stream) {
+    return LaunchConvert({source.data(), from, destination.data(), to, 1000}, {stream});
+  });
+  const DeviceValues expected(to, source.rounded());
+  CheckClose(destination.Read(), expected.rounded(), 0.0,
+             std::string(TypeName(from)) + " to " + TypeName(to));
+}
+
+}  // namespace
+}  // namespace seq2seq::kernels
+
+int main() {
+  using namespace seq2seq::kernels;  // NOLINT: a test's main
+  for (const ElementType type :
+       {ElementType::kFloat32, ElementType::kFloat16, ElementType::kBfloat16}) {
+    TestEmbedAndNorm(type, 64);
+    TestEmbedAndNorm(type, 1000);
+    TestActivate(type, false);
+    TestActivate(type, true);
+    TestScatter(type);
+    for (const ElementType to :
+         {ElementType::kFloat32, ElementType::kFloat16, ElementType::kBfloat16}) {
+      TestConvert(type, to);
+    }
+  }
+  return TestResult();
+}

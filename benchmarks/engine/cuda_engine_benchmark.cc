@@ -1,0 +1,124 @@
+// Times the CUDA engine on one shape: whole batches of equal requests, greedy, random weights.
+//
+//   cuda_engine_benchmark [--join] [shape] [dtype] [source tokens] [new tokens] [batch ...]
+//
+// --join: sequences start to decode as their encodes end, beside the encodes of the others; without
+// it when all are encoded. Prints a line a batch: whole-job tokens/s, time to the first token,
+// median time between steps.
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "backend/core/notifier.h"
+#include "backend/cuda/cuda_engine.h"
+#include "backend/testing/batch_runner.h"
+#include "backend/testing/synthetic_checkpoint.h"
+
+namespace seq2seq {
+namespace {
+
+constexpr int kRepeats = 3;
+
+SyntheticShape ShapeNamed(const std::string& name) {
+  if (name == "t5-small") return {32128, 512, 64, 8, 2048, 6, 6, false};
+  if (name == "flan-t5-xl") return {32128, 2048, 64, 32, 5120, 24, 24, true};
+  return {32128, 1536, 64, 24, 3584, 24, 24, true};  // the mission's: 1.52e9 parameters
+}
+
+double Median(std::vector<double> values) {
+  if (values.empty()) return 0.0;
+  std::ranges::nth_element(values, values.begin() + static_cast<int64_t>(values.size() / 2));
+  return values[values.size() / 2];
+}
+
+std::vector<BatchRequest> Requests(int32_t batch, int32_t source, int32_t tokens) {
+  std::mt19937 engine(11);
+  std::vector<BatchRequest> requests(batch);
+  for (BatchRequest& request : requests) {
+    for (int32_t i = 0; i < source; ++i) {
+      request.source.push_back(static_cast<int32_t>(engine() % 32000) + 3);
+    }
+    request.prefix = {0};
+    request.min_new_tokens = tokens;
+    request.max_new_tokens = tokens;
+  }
+  return requests;
+}
+
+// One line of the table.
+Status Measure(std::shared_ptr<const DeviceWeights> weights, BatchRunner::Start start,
+               int32_t batch, int32_t source, int32_t tokens) {
+  Notifier notifier;
+  CudaEngineOptions options;
+  options.max_active_sequences = batch;
+  options.max_source_tokens = source;
+  options.max_decoder_tokens = tokens + 1;
+  SEQ2SEQ_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
+                           CudaEngine::Create(std::move(weights), options, &notifier));
+  BatchRunner runner(engine.get(), &notifier, start);
+  const std::vector<BatchRequest> requests = Requests(batch, source, tokens);
+  std::vector<double> totals;
+  std::vector<double> firsts;
+  std::vector<double> encodes;
+  std::vector<double> steps;
+  for (int i = 0; i <= kRepeats; ++i) {
+    SEQ2SEQ_ASSIGN_OR_RETURN(const std::vector<BatchOutcome> outcomes, runner.Run(requests));
+    if (i == 0) continue;  // warms up
+    totals.push_back(runner.total_ms());
+    encodes.push_back(runner.encode_ms());
+    steps.push_back(Median(runner.step_ms()));
+    double first = 0.0;
+    for (const BatchOutcome& outcome : outcomes) first = std::max(first, outcome.first_token_ms);
+    firsts.push_back(first);
+  }
+  std::printf(
+      "batch %4d: %9.1f tokens/s, encoded after %8.2f ms, first tokens after %8.2f ms, "
+      "step %7.3f ms, whole %9.2f ms\n",
+      batch, 1000.0 * batch * tokens / Median(totals), Median(encodes), Median(firsts),
+      Median(steps), Median(totals));
+  std::fflush(stdout);
+  return OkStatus();
+}
+
+Status Benchmark(BatchRunner::Start start, const std::string& shape, DType dtype, int32_t source,
+                 int32_t tokens, const std::vector<int32_t>& batches) {
+  SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaSetDevice(0));
+  std::shared_ptr<const DeviceWeights> weights;
+  {
+    const SyntheticCheckpoint checkpoint(ShapeNamed(shape), dtype);
+    SEQ2SEQ_ASSIGN_OR_RETURN(weights, DeviceWeights::Load(checkpoint, dtype));
+  }
+  std::printf("shape %s, %s, %d source tokens, %d new tokens\n", shape.c_str(),
+              std::string(DTypeName(dtype)).c_str(), source, tokens);
+  for (const int32_t batch : batches) {
+    SEQ2SEQ_RETURN_IF_ERROR(Measure(weights, start, batch, source, tokens));
+  }
+  return OkStatus();
+}
+
+}  // namespace
+}  // namespace seq2seq
+
+int main(int argc, char** argv) {
+  using namespace seq2seq;  // NOLINT: a benchmark's main
+  BatchRunner::Start start = BatchRunner::Start::kTogether;
+  if (argc > 1 && std::string(argv[1]) == "--join") {
+    start = BatchRunner::Start::kJoin;
+    --argc;
+    ++argv;
+  }
+  const std::string shape = argc > 1 ? argv[1] : "mission";
+  const DType dtype = ParseDType(argc > 2 ? argv[2] : "bfloat16").value_or(DType::kBFloat16);
+  const int32_t source = argc > 3 ? std::atoi(argv[3]) : 512;
+  const int32_t tokens = argc > 4 ? std::atoi(argv[4]) : 128;
+  std::vector<int32_t> batches;
+  for (int i = 5; i < argc; ++i) batches.push_back(std::atoi(argv[i]));
+  if (batches.empty()) batches = {1, 16, 64};
+  const Status status = Benchmark(start, shape, dtype, source, tokens, batches);
+  if (status) return 0;
+  std::printf("FAILED: %s\n", status.error().message.c_str());
+  return 1;
+}
