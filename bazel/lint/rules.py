@@ -35,7 +35,7 @@ RULES = [
         r"\bcuda(?:DeviceSynchronize|StreamLegacy|StreamPerThread|Memcpy|Memset)\b(?!Kind)"
         r"|<<<[^,>]*,[^,>]*(?:,[^,>]*)?>>>",
         within=r"^backend/(cuda|kernels)/",
-        but_not=r"_test\.cc$",
+        but_not=r"_test(_util\.h|\.cc)$",
     ),
 ]
 
