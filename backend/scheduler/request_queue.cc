@@ -10,6 +10,9 @@
 namespace seq2seq {
 namespace {
 
+// Clients notice no difference, and a deep queue costs the steps little.
+constexpr int64_t kSweepIntervalNs = 1'000'000;
+
 constexpr const char* kNoInstance = "no instance of the model is serving requests";
 
 using Waiting = std::deque<std::unique_ptr<PendingRequest>>;
@@ -100,6 +103,8 @@ void RequestQueue::Sweep(int64_t now_ns) {
   std::vector<std::unique_ptr<PendingRequest>> late;
   {
     std::lock_guard lock(mutex_);
+    if (last_sweep_ns_ && now_ns - *last_sweep_ns_ < kSweepIntervalNs) return;
+    last_sweep_ns_ = now_ns;
     ExtractIf(waiting_, cancelled, [](auto& pending) { return pending.sink->IsCancelled(); });
     ExtractIf(waiting_, late, [&](auto& pending) { return IsLate(pending.request, now_ns); });
   }

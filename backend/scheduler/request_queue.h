@@ -7,6 +7,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "backend/core/notifier.h"
@@ -44,8 +45,9 @@ class RequestQueue {
   // starve.
   std::unique_ptr<PendingRequest> Pop(const PullOffer& offer);
 
-  // Ends what was cancelled (kCancelled) and what waited past its deadline (kUnavailable).
-  // Any scheduler may call it; each calls it every tick.
+  // Ends what was cancelled (kCancelled) and what waited past its deadline (kUnavailable). Does
+  // nothing within a millisecond of the last sweep, whoever made it: each scheduler calls it at
+  // every step, and it asks every sink with the lock held. `now_ns` is of one clock, in any order.
   void Sweep(int64_t now_ns);
 
   // A scheduler that serves this queue: `notifier` is rung by Push(), and `total_blocks` blocks of
@@ -73,6 +75,7 @@ class RequestQueue {
   mutable std::mutex mutex_;
   std::deque<std::unique_ptr<PendingRequest>> waiting_;
   std::vector<Listener> listeners_;
+  std::optional<int64_t> last_sweep_ns_;
 };
 
 }  // namespace seq2seq
