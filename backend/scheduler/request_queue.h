@@ -54,8 +54,9 @@ class RequestQueue {
   // `block_tokens` tokens bound what it can ever serve. Remove before the notifier dies.
   void AddListener(Notifier* notifier, int32_t total_blocks, int32_t block_tokens);
   // What waits and no listener left could ever serve is failed with kUnavailable; after the last
-  // listener that is everything, and Push() refuses. Does nothing for a notifier unknown.
-  void RemoveListener(Notifier* notifier);
+  // listener that is everything, and Push() refuses. Does nothing for a notifier unknown. Needs no
+  // memory: it is how a scheduler leaves that has none.
+  void RemoveListener(Notifier* notifier) noexcept;
 
   size_t size() const;
 
@@ -69,6 +70,7 @@ class RequestQueue {
 
   static bool CanEverServe(const Listener& listener, const Request& request);
   bool AnyCanEverServe(const Request& request) const;
+  std::unique_ptr<PendingRequest> TakeStranded();  // null: none is left
   Error TooLargeError(const Request& request) const;
 
   const size_t capacity_;
