@@ -40,7 +40,7 @@ struct OptionRow {
 };
 
 using Options = RequestOptions;
-constexpr double kMaxDouble = std::numeric_limits<double>::max();
+constexpr double kMaxIntervalMs = 60000;  // a finished request holds its resources that long
 constexpr double kMaxFloat = std::numeric_limits<float>::max();
 constexpr RealRow Share(std::optional<double> RequestOptions::* field) {
   return {field, 0.0, 1.0, true, "in (0, 1]"};
@@ -53,7 +53,7 @@ constexpr auto kRows = std::to_array<OptionRow>({
     {"min_length", "", IntRow{&Options::min_length, 0}},
     {"stream", "", BoolRow{&Options::stream}},
     {"response_interval_ms", "",
-     RealRow{&Options::response_interval_ms, 0.0, kMaxDouble, false, ">= 0"}},
+     RealRow{&Options::response_interval_ms, 0.0, kMaxIntervalMs, false, "in [0, 60000]"}},
     {"do_sample", "", BoolRow{&Options::do_sample}},
     {"temperature", "",
      RealRow{&Options::temperature, 0.0, kMaxFloat, false, ">= 0, at most 3.4e38,"}},

@@ -21,7 +21,7 @@ struct RequestOptions {
   std::optional<int64_t> min_new_tokens;  // >= 0
   std::optional<int64_t> min_length;      // >= 0
   std::optional<bool> stream;
-  std::optional<double> response_interval_ms;  // >= 0, finite
+  std::optional<double> response_interval_ms;  // in [0, 60000]
   std::optional<bool> do_sample;
   std::optional<double> temperature;  // >= 0, finite as float
   std::optional<int64_t> top_k;       // >= 0

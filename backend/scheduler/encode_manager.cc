@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "backend/scheduler/end_errors.h"
+
 namespace seq2seq {
 
 EncodeManager::EncodeManager(Engine* engine, SequenceTable* table, const SchedulingPolicy& policy)
@@ -28,8 +30,9 @@ int64_t EncodeManager::Poll() {
     if (done.status) {
       source_tokens += static_cast<int64_t>(sequence->request.source_ids.size());
     } else if (!sequence->ended()) {
-      sequence->Fail({ErrorCode::kInternal,
-                      "the engine could not encode the source: " + done.status.error().message});
+      sequence->Fail(ErrorWithText(ErrorCode::kInternal, [&] {
+        return "the engine could not encode the source: " + done.status.error().message;
+      }));
     }
   }
   return source_tokens;
@@ -75,8 +78,9 @@ Status EncodeManager::Start(uint64_t launches, bool more_coming) {
   if (Status started = engine_->StartEncode(items_); !started) {
     if (!engine_->Health()) return started;
     for (Sequence* sequence : batch_) {
-      sequence->Fail({ErrorCode::kInternal,
-                      "the engine refused to encode the source: " + started.error().message});
+      sequence->Fail(ErrorWithText(ErrorCode::kInternal, [&] {
+        return "the engine refused to encode the source: " + started.error().message;
+      }));
     }
     return OkStatus();
   }

@@ -1,6 +1,8 @@
 #include "backend/scheduler/request_queue.h"
 
 #include <algorithm>
+#include <exception>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -10,24 +12,46 @@
 namespace seq2seq {
 namespace {
 
+// Clients notice no difference, and a deep queue costs the steps little.
+constexpr int64_t kSweepIntervalNs = 1'000'000;
+
 constexpr const char* kNoInstance = "no instance of the model is serving requests";
 
 using Waiting = std::deque<std::unique_ptr<PendingRequest>>;
 
-// Moves those that `leaves` says yes to behind `left`; the others keep their order. Allocates only
-// if there are any.
+// Takes out those that `leaves` says yes to; the others keep their order. Allocates only if there
+// are any, and before it moves one: if that throws, all of them stay.
 template <typename Predicate>
-void ExtractIf(Waiting& waiting, std::vector<std::unique_ptr<PendingRequest>>& left,
-               Predicate leaves) {
-  size_t kept = 0;
-  for (std::unique_ptr<PendingRequest>& pending : waiting) {
-    if (leaves(*pending)) {
-      left.push_back(std::move(pending));
-    } else if (std::unique_ptr<PendingRequest>& place = waiting[kept++]; &place != &pending) {
-      place = std::move(pending);
+std::vector<std::unique_ptr<PendingRequest>> ExtractIf(Waiting& waiting, Predicate leaves) {
+  std::vector<std::unique_ptr<PendingRequest>> left;
+  const auto first = std::ranges::find_if(waiting, [&](auto& it) { return leaves(*it); });
+  if (first == waiting.end()) return left;
+  left.reserve(static_cast<size_t>(waiting.end() - first));
+  left.push_back(std::move(*first));
+  auto place = first;
+  for (auto it = std::next(first); it != waiting.end(); ++it) {
+    if (leaves(**it)) {
+      left.push_back(std::move(*it));
+    } else {
+      *place++ = std::move(*it);
     }
   }
-  waiting.erase(waiting.begin() + static_cast<std::ptrdiff_t>(kept), waiting.end());
+  waiting.erase(place, waiting.end());
+  return left;
+}
+
+// Throws nothing: a sink let go unanswered fails itself.
+void Fail(std::unique_ptr<PendingRequest> pending, Error error) noexcept {
+  try {
+    pending->sink->Fail(std::move(error));
+  } catch (const std::exception&) {
+  }
+}
+
+Error StoppedError() {
+  return ErrorWithText(ErrorCode::kUnavailable, [] {
+    return std::string("the instance that could have served the request has stopped");
+  });
 }
 
 }  // namespace
@@ -35,7 +59,10 @@ void ExtractIf(Waiting& waiting, std::vector<std::unique_ptr<PendingRequest>>& l
 RequestQueue::RequestQueue(size_t capacity) : capacity_(capacity) {}
 
 RequestQueue::~RequestQueue() {
-  for (auto& pending : waiting_) pending->sink->Fail({ErrorCode::kUnavailable, kNoInstance});
+  for (auto& pending : waiting_) {
+    Fail(std::move(pending),
+         ErrorWithText(ErrorCode::kUnavailable, [] { return std::string(kNoInstance); }));
+  }
 }
 
 bool RequestQueue::CanEverServe(const Listener& listener, const Request& request) {
@@ -96,15 +123,20 @@ std::unique_ptr<PendingRequest> RequestQueue::Pop(const PullOffer& offer) {
 }
 
 void RequestQueue::Sweep(int64_t now_ns) {
-  std::vector<std::unique_ptr<PendingRequest>> cancelled;
-  std::vector<std::unique_ptr<PendingRequest>> late;
+  std::vector<std::unique_ptr<PendingRequest>> over;
   {
     std::lock_guard lock(mutex_);
-    ExtractIf(waiting_, cancelled, [](auto& pending) { return pending.sink->IsCancelled(); });
-    ExtractIf(waiting_, late, [&](auto& pending) { return IsLate(pending.request, now_ns); });
+    if (last_sweep_ns_ && now_ns - *last_sweep_ns_ < kSweepIntervalNs) return;
+    last_sweep_ns_ = now_ns;
+    over = ExtractIf(waiting_, [&](PendingRequest& pending) {
+      return pending.sink->IsCancelled() || IsLate(pending.request, now_ns);
+    });
   }
-  for (auto& pending : cancelled) pending->sink->Fail(CancelledError());
-  for (auto& pending : late) pending->sink->Fail(WaitedTooLongError(pending->request, now_ns));
+  for (auto& pending : over) {
+    Error error = pending->sink->IsCancelled() ? CancelledError()
+                                               : WaitedTooLongError(pending->request, now_ns);
+    Fail(std::move(pending), std::move(error));
+  }
 }
 
 void RequestQueue::AddListener(Notifier* notifier, int32_t total_blocks, int32_t block_tokens) {
@@ -115,17 +147,24 @@ void RequestQueue::AddListener(Notifier* notifier, int32_t total_blocks, int32_t
                         .hungry = false});
 }
 
-void RequestQueue::RemoveListener(Notifier* notifier) {
-  std::vector<std::unique_ptr<PendingRequest>> stranded;
+std::unique_ptr<PendingRequest> RequestQueue::TakeStranded() {
+  std::lock_guard lock(mutex_);
+  const auto found = std::ranges::find_if(
+      waiting_, [this](const auto& pending) { return !AnyCanEverServe(pending->request); });
+  if (found == waiting_.end()) return nullptr;
+  std::unique_ptr<PendingRequest> pending = std::move(*found);
+  waiting_.erase(found);
+  return pending;
+}
+
+void RequestQueue::RemoveListener(Notifier* notifier) noexcept {
   {
     std::lock_guard lock(mutex_);
     std::erase_if(listeners_, [&](const Listener& it) { return it.notifier == notifier; });
-    ExtractIf(waiting_, stranded,
-              [this](auto& pending) { return !AnyCanEverServe(pending.request); });
   }
-  for (auto& pending : stranded) {
-    pending->sink->Fail(
-        {ErrorCode::kUnavailable, "the instance that could have served the request has stopped"});
+  // One by one: a list of them would need memory.
+  while (std::unique_ptr<PendingRequest> stranded = TakeStranded()) {
+    Fail(std::move(stranded), StoppedError());
   }
 }
 

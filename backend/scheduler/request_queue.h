@@ -7,6 +7,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "backend/core/notifier.h"
@@ -44,16 +45,18 @@ class RequestQueue {
   // starve.
   std::unique_ptr<PendingRequest> Pop(const PullOffer& offer);
 
-  // Ends what was cancelled (kCancelled) and what waited past its deadline (kUnavailable).
-  // Any scheduler may call it; each calls it every tick.
+  // Ends what was cancelled (kCancelled) and what waited past its deadline (kUnavailable). Does
+  // nothing within a millisecond of the last sweep, whoever made it: each scheduler calls it at
+  // every step, and it asks every sink with the lock held. `now_ns` is of one clock, in any order.
   void Sweep(int64_t now_ns);
 
   // A scheduler that serves this queue: `notifier` is rung by Push(), and `total_blocks` blocks of
   // `block_tokens` tokens bound what it can ever serve. Remove before the notifier dies.
   void AddListener(Notifier* notifier, int32_t total_blocks, int32_t block_tokens);
   // What waits and no listener left could ever serve is failed with kUnavailable; after the last
-  // listener that is everything, and Push() refuses. Does nothing for a notifier unknown.
-  void RemoveListener(Notifier* notifier);
+  // listener that is everything, and Push() refuses. Does nothing for a notifier unknown. Needs no
+  // memory: it is how a scheduler leaves that has none.
+  void RemoveListener(Notifier* notifier) noexcept;
 
   size_t size() const;
 
@@ -67,12 +70,14 @@ class RequestQueue {
 
   static bool CanEverServe(const Listener& listener, const Request& request);
   bool AnyCanEverServe(const Request& request) const;
+  std::unique_ptr<PendingRequest> TakeStranded();  // null: none is left
   Error TooLargeError(const Request& request) const;
 
   const size_t capacity_;
   mutable std::mutex mutex_;
   std::deque<std::unique_ptr<PendingRequest>> waiting_;
   std::vector<Listener> listeners_;
+  std::optional<int64_t> last_sweep_ns_;
 };
 
 }  // namespace seq2seq

@@ -169,6 +169,19 @@ TEST_F(RequestQueueTest, SweepEndsTheCancelledAndTheLate) {
   EXPECT_EQ(Pop({.listener = &bell_, .free_blocks = 10}), 40);
 }
 
+TEST_F(RequestQueueTest, SinksAreAskedOnceAMillisecondWhoeverSweeps) {
+  Listen(&bell_, 10);
+  TestRequest& request = Push();
+  queue_->Sweep(0);
+  EXPECT_EQ(request.record->cancel_polls(), 1);
+  request.record->Cancel();
+  for (int64_t now_ns : {int64_t{0}, kMs / 2, kMs - 1}) queue_->Sweep(now_ns);
+  EXPECT_EQ(request.record->cancel_polls(), 1);
+  EXPECT_FALSE(request.record->ended());
+  queue_->Sweep(kMs);
+  EXPECT_EQ(request.record->error()->code, ErrorCode::kCancelled);
+}
+
 TEST_F(RequestQueueTest, RefusesWithoutListeners) {
   TestRequest& request = Make();
   EXPECT_EQ(queue_->Push(request.pending).error().code, ErrorCode::kUnavailable);
@@ -205,17 +218,19 @@ TEST_F(RequestQueueTest, DestructionFailsWhatIsLeft) {
 TEST(RequestQueueRaceTest, EveryRequestEndsExactlyOnce) {
   constexpr int kPushers = 3;
   constexpr int kEach = 400;
+  constexpr int64_t kHour = 3'600'000 * kMs;
   RequestQueue queue(16);
   Notifier bells[3];
   for (int i = 0; i < 2; ++i) queue.AddListener(&bells[i], 10, 4);
   std::vector<std::vector<std::shared_ptr<SinkRecord>>> records(kPushers);
   std::atomic<int> pushers_left = kPushers;
   std::atomic<int> refused = 0;
+  std::atomic<int64_t> now_ns = kMs;
   std::vector<std::thread> threads;
   for (int t = 0; t < kPushers; ++t) {
     threads.emplace_back([&, t] {
       for (int i = 0; i < kEach; ++i) {
-        TestRequest request({.arrival_ns = 1, .timeout_ns = i % 5 == 0 ? 1 : 1000});
+        TestRequest request({.arrival_ns = 1, .timeout_ns = i % 5 == 0 ? 1 : kHour});
         records[t].push_back(request.record);
         if (i % 7 == 0) request.record->Cancel();
         if (queue.Push(request.pending)) continue;
@@ -233,7 +248,7 @@ TEST(RequestQueueRaceTest, EveryRequestEndsExactlyOnce) {
                 queue.Pop({.listener = &bells[t], .free_blocks = 10, .slot_free = t == 0})) {
           pending->sink->Finish(FinishReason::kEos);
         }
-        queue.Sweep(100);
+        queue.Sweep(now_ns.fetch_add(kMs));
       }
     });
   }

@@ -12,11 +12,12 @@ namespace seq2seq {
 // and passes each token to its sink, on a thread of its own. Newcomers join at every step; a
 // sequence leaves the batch in the step in which it ends. All KV memory a sequence can need is
 // reserved when it is admitted, so none fails midway. Cancellation and deadlines are looked at
-// every step, and every millisecond while no step ends.
+// every step, and every millisecond while no step ends; of requests that still wait in the queue,
+// every millisecond.
 //
-// If the engine fails, what it held gets kInternal, and the scheduler leaves the queue's listeners
-// for good: another instance serves on, or, if it was the last, the queue refuses with
-// kUnavailable. Engine::Health() says why.
+// If the engine fails, or an exception (of no memory, as a rule) stops the scheduler, what it held
+// gets kInternal, and the scheduler leaves the queue's listeners for good: another instance serves
+// on, or, if it was the last, the queue refuses with kUnavailable. The observer is told why.
 class Scheduler {
  public:
   // Starts the thread and joins the queue's listeners.

@@ -128,6 +128,7 @@ TEST_P(EndsTest, CancelEndsItAtOnceAndDecodingWithinTwoSteps) {
   TestRequest& subject = Subject();
   const int64_t launched = harness_.engine().steps_launched();
   subject.record->Cancel();
+  harness_.clock().AdvanceMs(1);
   harness_.Run();  // a tick: no step has ended
   LoopHarness::ExpectFailed(subject, ErrorCode::kCancelled);
   ExpectTokensArePrefix();
@@ -143,6 +144,7 @@ TEST_P(EndsTest, CancelEndsItAtOnceAndDecodingWithinTwoSteps) {
 
 TEST_P(EndsTest, TheSlotAndBlocksOfACancelledOneAreUsedAgain) {
   Subject().record->Cancel();
+  harness_.clock().AdvanceMs(1);
   harness_.Run();
   harness_.Drain();
   harness_.ExpectIdle();

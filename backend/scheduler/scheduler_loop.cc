@@ -1,9 +1,12 @@
 #include "backend/scheduler/scheduler_loop.h"
 
 #include <cassert>
+#include <exception>
+#include <string>
 
 #include "backend/scheduler/admission.h"
 #include "backend/scheduler/departures.h"
+#include "backend/scheduler/end_errors.h"
 #include "backend/scheduler/result_applier.h"
 
 namespace seq2seq {
@@ -22,6 +25,19 @@ SchedulerLoop::SchedulerLoop(const SchedulerContext& context)
 SchedulerLoop::~SchedulerLoop() { context_.queue->RemoveListener(context_.notifier); }
 
 void SchedulerLoop::RunOnce() {
+  try {
+    Work();
+  } catch (const std::exception& thrown) {
+    FailEngine(ErrorWithText(ErrorCode::kInternal, [&] {
+      return "the scheduler was stopped by an exception: " + std::string(thrown.what());
+    }));
+    table_.Settle();
+  }
+  ReportGauges();
+  assert(!table_.empty() || table_.CheckIntegrity());
+}
+
+void SchedulerLoop::Work() {
   TakeInSteps();
   TakeInEncodes();
   if (serving_) {
@@ -42,8 +58,6 @@ void SchedulerLoop::RunOnce() {
     if (!status) FailEngine(status.error());
     table_.Settle();
   }
-  ReportGauges();
-  assert(!table_.empty() || table_.CheckIntegrity());
 }
 
 void SchedulerLoop::TakeInSteps() {
@@ -63,18 +77,24 @@ void SchedulerLoop::TakeInEncodes() {
   if (source_tokens > 0) context_.observer->OnSourceTokens(source_tokens);
 }
 
-void SchedulerLoop::FailEngine(const Error& error) {
-  if (serving_) context_.observer->OnEngineFailure(error);
-  Leave({ErrorCode::kInternal, "the engine failed: " + error.message});
+void SchedulerLoop::FailEngine(const Error& error) noexcept {
+  if (!serving_) return;
+  try {
+    context_.observer->OnEngineFailure(error);
+  } catch (const std::exception&) {
+    // Clients are told all the same.
+  }
+  Leave(ErrorWithText(ErrorCode::kInternal, [&] { return "the engine failed: " + error.message; }));
 }
 
 void SchedulerLoop::Stop() {
-  Leave({ErrorCode::kUnavailable, "the model instance is shutting down"});
+  Leave(ErrorWithText(ErrorCode::kUnavailable,
+                      [] { return std::string("the model instance is shutting down"); }));
   table_.Settle();
   ReportGauges();
 }
 
-void SchedulerLoop::Leave(const Error& error) {
+void SchedulerLoop::Leave(const Error& error) noexcept {
   if (!serving_) return;
   serving_ = false;
   context_.queue->RemoveListener(context_.notifier);
@@ -85,14 +105,18 @@ bool SchedulerLoop::Idle() const {
   return table_.empty() && Drained() && (!serving_ || context_.queue->size() == 0);
 }
 
-void SchedulerLoop::ReportGauges() {
+void SchedulerLoop::ReportGauges() noexcept {
   const SchedulerGauges now{.active_sequences = table_.used_slots(),
                             .waiting_sequences = static_cast<int32_t>(table_.waiting().size()),
                             .kv_blocks_used = table_.pool().used(),
                             .kv_blocks_total = table_.pool().total()};
   if (now == gauges_) return;
-  gauges_ = now;
-  context_.observer->OnGauges(now);
+  try {
+    context_.observer->OnGauges(now);
+    gauges_ = now;
+  } catch (const std::exception&) {
+    // Reported the next time.
+  }
 }
 
 }  // namespace seq2seq

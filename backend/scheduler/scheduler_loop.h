@@ -24,7 +24,8 @@ class SchedulerLoop {
   SchedulerLoop& operator=(const SchedulerLoop&) = delete;
 
   // Takes in what the engine has finished, ends cancelled and late requests, admits, launches steps
-  // and starts encodes. Never blocks; allocates only to admit a request or to report an error.
+  // and starts encodes. Never blocks; allocates only to admit a request or to report an error. An
+  // exception (of no memory, as a rule) counts as a failure of the engine.
   void RunOnce();
 
   // Leaves the queue and fails every request with kUnavailable. RunOnce() then only takes in what
@@ -39,11 +40,12 @@ class SchedulerLoop {
   [[nodiscard]] Status CheckIntegrity() const { return table_.CheckIntegrity(); }
 
  private:
+  void Work();
   void TakeInSteps();
   void TakeInEncodes();
-  void FailEngine(const Error& error);
-  void Leave(const Error& error);
-  void ReportGauges();
+  void FailEngine(const Error& error) noexcept;
+  void Leave(const Error& error) noexcept;
+  void ReportGauges() noexcept;
 
   const SchedulerContext context_;
   const SchedulingPolicy policy_;

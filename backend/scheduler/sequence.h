@@ -3,6 +3,7 @@
 #define SEQ2SEQ_BACKEND_SCHEDULER_SEQUENCE_H_
 
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <span>
 #include <utility>
@@ -51,8 +52,12 @@ struct Sequence {
     sink->Finish(reason);
     sink.reset();
   }
-  void Fail(Error error) {
-    sink->Fail(std::move(error));
+  void Fail(Error error) noexcept {
+    try {
+      sink->Fail(std::move(error));
+    } catch (const std::exception&) {
+      // A sink let go unanswered fails itself.
+    }
     sink.reset();
   }
 };

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cassert>
+#include <new>
 #include <string>
 #include <utility>
 
+#include "backend/scheduler/end_errors.h"
 #include "backend/scheduler/kv_demand.h"
 
 namespace seq2seq {
@@ -23,8 +25,14 @@ SequenceTable::SequenceTable(const EngineInfo& info, int32_t max_ahead)
 
 void SequenceTable::Admit(std::unique_ptr<PendingRequest> pending) {
   Sequence* sequence = spare_.back();
-  spare_.pop_back();
   const KvDemand demand = KvDemandOf(pending->request, block_tokens_);
+  try {
+    sequence->blocks.resize(static_cast<size_t>(demand.total()));
+  } catch (const std::bad_alloc&) {
+    pending->sink->Fail({ErrorCode::kUnavailable, "out of memory"});
+    return;
+  }
+  spare_.pop_back();  // from here on nothing can fail
   sequence->state = SequenceState::kAdmitted;
   sequence->ticket = ++last_ticket_;
   sequence->request = std::move(pending->request);
@@ -33,7 +41,6 @@ void SequenceTable::Admit(std::unique_ptr<PendingRequest> pending) {
   sequence->generated = 0;
   sequence->launches_in_flight = 0;
   sequence->cross_count = static_cast<int32_t>(demand.cross_blocks);
-  sequence->blocks.resize(static_cast<size_t>(demand.total()));
   [[maybe_unused]] const bool allocated = pool_.Allocate(sequence->blocks);
   assert(allocated);
   waiting_.push_back(sequence);
@@ -82,10 +89,11 @@ void SequenceTable::Settle() {
   SettleList(running_);
 }
 
-void SequenceTable::FailAll(const Error& error) {
+void SequenceTable::FailAll(const Error& error) noexcept {
   for (const auto* list : {&running_, &waiting_}) {
     for (Sequence* sequence : *list) {
-      if (!sequence->ended()) sequence->Fail(error);
+      if (sequence->ended()) continue;
+      sequence->Fail(ErrorWithText(error.code, [&] { return error.message; }));
     }
   }
 }

@@ -25,7 +25,8 @@ class SequenceTable {
 
   bool HasRoom() const { return !spare_.empty(); }
   // Takes a request in and reserves all KV blocks that it can ever need. HasRoom(), and the pool
-  // has the blocks.
+  // has the blocks. Without memory for their list the request, and it alone, fails with
+  // kUnavailable.
   void Admit(std::unique_ptr<PendingRequest> pending);
   // Gives an encoded sequence a slot; free_slots() > 0. It leaves waiting() in the next
   // DropJoined().
@@ -33,8 +34,8 @@ class SequenceTable {
   void DropJoined();
   // Drops the sequences whose request has ended and takes back what the engine no longer uses.
   void Settle();
-  // Fails every request still open.
-  void FailAll(const Error& error);
+  // Fails every request still open; needs no memory, though without it the text is a shorter one.
+  void FailAll(const Error& error) noexcept;
 
   Sequence* FindTicket(uint64_t ticket) const;  // null if gone
 

@@ -78,6 +78,7 @@ _BAD_OPTIONS: list[tuple[str, OptionValue, list[str]]] = [
     ("min_length", -1, ["-1"]),
     ("response_interval_ms", -1, ["-1"]),
     ("response_interval_ms", math.nan, ["nan"]),
+    ("response_interval_ms", 60001, ["60001", "[0, 60000]"]),
     ("num_beams", 4, []),
     ("no_such_option", 1, []),
     ("temperature", "0.5", []),
