@@ -25,7 +25,7 @@ constexpr int kRepeats = 3;
 SyntheticShape ShapeNamed(const std::string& name) {
   if (name == "t5-small") return {32128, 512, 64, 8, 2048, 6, 6, false};
   if (name == "flan-t5-xl") return {32128, 2048, 64, 32, 5120, 24, 24, true};
-  return {32128, 1536, 64, 24, 3584, 24, 24, true};  // the mission's: 1.52e9 parameters
+  return {32128, 1536, 64, 24, 3584, 24, 24, true};  // 1.52e9 parameters
 }
 
 double Median(std::vector<double> values) {
@@ -110,7 +110,7 @@ int main(int argc, char** argv) {
     --argc;
     ++argv;
   }
-  const std::string shape = argc > 1 ? argv[1] : "mission";
+  const std::string shape = argc > 1 ? argv[1] : "1.5b";
   const DType dtype = ParseDType(argc > 2 ? argv[2] : "bfloat16").value_or(DType::kBFloat16);
   const int32_t source = argc > 3 ? std::atoi(argv[3]) : 512;
   const int32_t tokens = argc > 4 ? std::atoi(argv[4]) : 128;
