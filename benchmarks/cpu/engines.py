@@ -16,9 +16,8 @@ from benchmarks.cpu.streaming_client import StreamingClient
 from benchmarks.cpu.worker import Worker
 from tools.lib.assemble import AssembleRequest, assemble
 from tools.lib.config_writer import ModelConfigText
-from tools.lib.errors import ToolError
 from tools.lib.model_config import ModelConfig
-from tools.lib.server_process import ServerError, ServerOptions, ServerProcess, free_ports
+from tools.lib.server_process import ServerProcess, start_on_free_ports
 
 PEER = "CTranslate2 float32"
 # The engines of this project by the weights_dtype that makes them.
@@ -27,7 +26,6 @@ SERVED = {"float32": "seq2seq float32", "bfloat16": "seq2seq bfloat16"}
 _SEED = 20
 _READY_SECONDS = 120.0
 _CALL_SECONDS = 300.0
-_PORT_ATTEMPTS = 3
 # What these variables say would change an engine's threads or its choice of kernels.
 _TUNING_PREFIXES = ("CT2_", "DNNL_", "GOMP_", "GOTO_", "KMP_", "MKL_", "NVPL_", "OMP_", "OPENBLAS_")
 
@@ -93,26 +91,7 @@ def _served(options: EngineOptions, folder: Path, dtype: str) -> Iterator[Server
     }
     config = ModelConfigText(dtype, options=settings)
     assemble(AssembleRequest(folder / "checkpoint", repository, config, link=True))
-    server = _start(options, repository)
-    with server:
+    with start_on_free_ports(
+        options.tritonserver, options.backend_directory, repository, _READY_SECONDS
+    ) as server:
         yield server
-
-
-def _start(options: EngineOptions, repository: Path) -> ServerProcess:
-    """A server that is ready, on ports that nobody else took before it did."""
-    for attempt in range(1, _PORT_ATTEMPTS + 1):
-        server = ServerProcess(
-            ServerOptions(
-                options.tritonserver, options.backend_directory, repository, *free_ports(3)
-            )
-        )
-        try:
-            server.start()
-            server.wait_until_ready(_READY_SECONDS)
-            return server
-        except BaseException as error:
-            server.stop()
-            taken = isinstance(error, ServerError) and "already in use" in str(error)
-            if not taken or attempt == _PORT_ATTEMPTS:
-                raise
-    raise ToolError("no attempt to start the server")

@@ -12,18 +12,12 @@ from tools.lib.client import RequestError, StreamClient, StreamRequest, StreamRe
 from tools.lib.config_writer import ModelConfigText
 from tools.lib.errors import ToolError
 from tools.lib.generating import print_text
-from tools.lib.server_process import (
-    ServerError,
-    ServerOptions,
-    ServerProcess,
-    free_ports,
-)
+from tools.lib.server_process import start_on_free_ports
 from tools.lib.text import TextCodec
 
 MODEL = "g2p_t5"
 
 _READY_SECONDS = 120.0
-_PORT_ATTEMPTS = 3
 # A crashing server closes its connections a little before it is gone.
 _DYING_SECONDS = 2.0
 
@@ -45,7 +39,9 @@ def run_demo(
     with tempfile.TemporaryDirectory(prefix="seq2seq-demo-") as folder:
         repository = Path(folder) / "repository"
         assemble(AssembleRequest(checkpoint, repository, ModelConfigText(MODEL)))
-        with _start(tritonserver, backend_directory, repository) as server:
+        with start_on_free_ports(
+            tritonserver, backend_directory, repository, _READY_SECONDS
+        ) as server:
             print(f"model {MODEL} on {server.options.grpc_address}: {text!r}", file=out, flush=True)
             request = StreamRequest(MODEL, ids, {"response_interval_ms": 0})
             with StreamClient(server.options.grpc_address) as client:
@@ -58,28 +54,6 @@ def run_demo(
                     server.check_alive(_DYING_SECONDS)
                     raise
             print(stopwatch.summary(), file=out, flush=True)
-
-
-def _start(tritonserver: Path, backend_directory: Path, repository: Path) -> ServerProcess:
-    """A server that is ready.
-
-    Ports that were free may be taken by the time the server binds them; then others are tried.
-    """
-    for attempt in range(1, _PORT_ATTEMPTS + 1):
-        http, grpc, metrics = free_ports(3)
-        server = ServerProcess(
-            ServerOptions(tritonserver, backend_directory, repository, http, grpc, metrics)
-        )
-        try:
-            server.start()
-            server.wait_until_ready(_READY_SECONDS)
-            return server
-        except BaseException as error:
-            server.stop()
-            taken = isinstance(error, ServerError) and "already in use" in str(error)
-            if not taken or attempt == _PORT_ATTEMPTS:
-                raise
-    raise AssertionError("unreachable")
 
 
 class _Stopwatch:

@@ -21,6 +21,7 @@ PINNED_POOL_BYTES = 256 << 20
 CONTROL_MODES = ("none", "poll", "explicit")
 
 _LOG_LINES = 200
+_PORT_ATTEMPTS = 3
 _POLL_SECONDS = 0.02
 
 
@@ -271,3 +272,27 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
         for one in sockets:
             one.bind((host, 0))
         return [one.getsockname()[1] for one in sockets]
+
+
+def start_on_free_ports(
+    tritonserver: Path, backend_directory: Path, repository: Path, ready_seconds: float
+) -> ServerProcess:
+    """A server that is ready within `ready_seconds`, on loopback; the caller stops it.
+
+    Ports that were free may be taken by the time the server binds them; then others are tried.
+    Raises ServerError, with nothing left running.
+    """
+    attempt = 1
+    while True:
+        ports = free_ports(3)
+        server = ServerProcess(ServerOptions(tritonserver, backend_directory, repository, *ports))
+        try:
+            server.start()
+            server.wait_until_ready(ready_seconds)
+            return server
+        except BaseException as error:
+            server.stop()
+            taken = isinstance(error, ServerError) and "already in use" in str(error)
+            if not taken or attempt == _PORT_ATTEMPTS:
+                raise
+        attempt += 1
