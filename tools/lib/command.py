@@ -14,8 +14,8 @@ from tools.lib.errors import ToolError
 def run(main: Callable[[Sequence[str]], int | None]) -> None:
     """Runs `main` with the arguments that are no flags, as absl does, and exits.
 
-    Exit codes: what `main` returns (None: 0), 1 for a ToolError, 2 for wrong flags, 128 + n for
-    signal n.
+    Exit codes: what `main` returns (None: 0), 1 for a ToolError and, by absl, for wrong flags and
+    --help, 128 + n for signal n.
     """
     app.run(lambda argv: _guarded(main, argv))
 

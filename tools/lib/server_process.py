@@ -3,6 +3,7 @@
 import collections
 import contextlib
 import dataclasses
+import errno
 import http.client
 import signal
 import socket
@@ -53,6 +54,11 @@ class ServerOptions:
     def metrics_address(self) -> str:
         """The same for the metrics."""
         return f"{self._reachable_host}:{self.metrics_port}"
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """The three ports by what they are called."""
+        return {"HTTP": self.http_port, "gRPC": self.grpc_port, "metrics": self.metrics_port}
 
     @property
     def _reachable_host(self) -> str:
@@ -118,11 +124,16 @@ class ServerProcess:
         return self._process.pid if self._process else None
 
     def start(self) -> None:
-        """Starts the process; raises ToolError naming the file if it cannot be run."""
+        """Starts the process; raises ToolError naming the file if it cannot be run.
+
+        A port that is taken is a ServerError, before anything is started: the server that has it
+        would answer in this one's place, and look ready.
+        """
         if not self.options.repository.is_dir():
             raise ToolError(f"{self.options.repository}: no such model repository")
         if self._process is not None:
             raise ValueError("started before")
+        _check_ports(self.options)
         with _signals_held_back():
             try:
                 self._process = subprocess.Popen(
@@ -260,6 +271,28 @@ def _answers(url: str) -> bool:
             return True
     except (OSError, ValueError, http.client.HTTPException):
         return False
+
+
+def _check_ports(options: ServerOptions) -> None:
+    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+    # Held until all are probed, so that one number given twice is noticed, too.
+    with contextlib.ExitStack() as stack:
+        for name, port in options.ports.items():
+            probe = stack.enter_context(socket.socket(family))
+            # As the server does: a port whose last connections linger is free.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((options.host, port))
+                probe.listen()
+            except OSError as error:
+                if error.errno == errno.EADDRINUSE:
+                    raise ServerError(
+                        f"{name} port {port} on {options.host} is already in use; choose another, "
+                        "or stop what listens there"
+                    ) from error
+                raise ToolError(
+                    f"{name} port {port} on {options.host} cannot be bound: {error.strerror}"
+                ) from error
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:

@@ -1,8 +1,10 @@
 """Starting, waiting for and stopping a server that behaves in various ways."""
 
+import dataclasses
 import io
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -198,3 +200,21 @@ def test_free_ports_differ() -> None:
 
 if __name__ == "__main__":
     sys.exit(pytest.main([__file__, "-v", "-p", "no:cacheprovider"]))
+
+
+@pytest.mark.parametrize("name", ["HTTP", "gRPC", "metrics"])
+def test_taken_port_is_named_before_anything_starts(options: ServerOptions, name: str) -> None:
+    port = options.ports[name]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", port))
+        listener.listen()
+        server = ServerProcess(options)
+        with pytest.raises(ServerError, match=f"{name} port {port} on 127.0.0.1 is already in use"):
+            server.start()
+        assert server.pid is None
+
+
+def test_port_given_twice(options: ServerOptions) -> None:
+    twice = dataclasses.replace(options, grpc_port=options.http_port)
+    with pytest.raises(ServerError, match=r"gRPC port .* is already in use"):
+        ServerProcess(twice).start()

@@ -74,6 +74,8 @@ class ForegroundServer:
                     file=sys.stderr,
                 )
                 self._server.send_signal(signal.SIGKILL)
+        if code < 0 and self._stop_at is None:
+            print(f"error: the server was ended by signal {-code}", file=sys.stderr)
         return code if code >= 0 else 128 - code
 
 
