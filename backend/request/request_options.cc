@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "backend/core/format.h"
+#include "backend/core/utf8.h"
 
 namespace seq2seq {
 namespace {
@@ -66,13 +67,7 @@ constexpr auto kRows = std::to_array<OptionRow>({
     {"timeout", "", IntRow{&Options::timeout_us, 0}},
 });
 
-// Cut between characters: a client's protocol refuses messages that are not UTF-8.
-std::string Shortened(std::string_view text) {
-  if (text.size() <= kMaxShownBytes) return std::string(text);
-  size_t end = kMaxShownBytes;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
-  return std::string(text.substr(0, end)) + "...";
-}
+std::string Shortened(std::string_view text) { return ValidUtf8(text, kMaxShownBytes); }
 
 std::string ValueText(const OptionValue& value) {
   if (const auto* text = std::get_if<std::string>(&value))

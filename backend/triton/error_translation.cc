@@ -1,9 +1,15 @@
 #include "backend/triton/error_translation.h"
 
+#include <cstddef>
 #include <string>
+
+#include "backend/core/utf8.h"
 
 namespace seq2seq {
 namespace {
+
+// A text may quote what a file or a client wrote; no reader wants more of it.
+constexpr size_t kMaxTextBytes = 4096;
 
 TRITONSERVER_Error_Code ToTritonCode(ErrorCode code) {
   switch (code) {
@@ -46,7 +52,8 @@ ErrorCode FromTritonCode(TRITONSERVER_Error_Code code) {
 }  // namespace
 
 ErrorHandle ToTriton(const Error& error) {
-  const std::string text = std::string(ErrorCodeName(error.code)) + ": " + error.message;
+  const std::string text =
+      std::string(ErrorCodeName(error.code)) + ": " + ValidUtf8(error.message, kMaxTextBytes);
   return ErrorHandle(TRITONSERVER_ErrorNew(ToTritonCode(error.code), text.c_str()));
 }
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+
 #include "backend/testing/fake_triton/fake_triton.h"
 
 namespace seq2seq {
@@ -30,6 +32,14 @@ TEST(ErrorTranslationTest, TextBeginsWithTheCode) {
     EXPECT_STREQ(TRITONSERVER_ErrorMessage(error.get()), pair.text);
   }
   EXPECT_TRUE(triton.ProblemsAtEnd().empty());
+}
+
+TEST(ErrorTranslationTest, TextIsUtf8AndBounded) {
+  FakeTriton triton;
+  const ErrorHandle odd = ToTriton(Error{ErrorCode::kInternal, "read '\xff'"});
+  EXPECT_STREQ(TRITONSERVER_ErrorMessage(odd.get()), "INTERNAL: read '?'");
+  const ErrorHandle long_one = ToTriton(Error{ErrorCode::kInternal, std::string(100'000, 'x')});
+  EXPECT_LT(std::string(TRITONSERVER_ErrorMessage(long_one.get())).size(), 5000U);
 }
 
 TEST(ErrorTranslationTest, TakesTritonsErrors) {

@@ -1,5 +1,6 @@
 #include "backend/triton/send_schedule.h"
 
+#include <algorithm>
 #include <limits>
 #include <new>
 #include <utility>
@@ -10,6 +11,10 @@ namespace seq2seq {
 namespace {
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+
+// What is over waits no longer than this, however long the interval: until FINAL is sent the
+// request holds its model, which a server that wants to end or to unload waits for.
+constexpr int64_t kLongestFinalWaitNs = 1'000'000'000;
 
 bool HasSomethingToSend(OutgoingStream& stream) {
   const SendState& state = stream.state();
@@ -42,7 +47,17 @@ bool SendSchedule::Finish(const std::shared_ptr<OutgoingStream>& stream, FinishR
   state.end = StreamEnd::kFinished;
   state.reason = reason;
   state.ended_ns = now_ns;
+  if (state.place == SendPlace::kCooling) return ShortenCooling(state, now_ns);
   return state.place == SendPlace::kIdle && Rest(stream);
+}
+
+// True if the stream is due earlier than it was.
+bool SendSchedule::ShortenCooling(SendState& state, int64_t now_ns) {
+  if (state.cooling->first - now_ns <= kLongestFinalWaitNs) return false;
+  CoolingStreams::node_type node = cooling_.extract(state.cooling);
+  node.key() = now_ns + kLongestFinalWaitNs;
+  state.cooling = cooling_.insert(std::move(node));
+  return true;
 }
 
 bool SendSchedule::Fail(const std::shared_ptr<OutgoingStream>& stream, Error error,
@@ -90,7 +105,8 @@ std::shared_ptr<OutgoingStream> SendSchedule::TakeReady(int64_t now_ns) {
 
 void SendSchedule::OnSent(std::shared_ptr<OutgoingStream> stream, bool closed, int64_t now_ns) {
   SendState& state = stream->state();
-  const int64_t interval_ns = stream->settings().interval_ns;
+  int64_t interval_ns = stream->settings().interval_ns;
+  if (state.end == StreamEnd::kFinished) interval_ns = std::min(interval_ns, kLongestFinalWaitNs);
   if (closed) {
     state.place = SendPlace::kClosed;
   } else if (state.end == StreamEnd::kFailed || interval_ns <= 0) {

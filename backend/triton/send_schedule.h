@@ -14,13 +14,14 @@ namespace seq2seq {
 
 // A stream's first token makes it ready at once. After each send it cools for its interval; what
 // comes meanwhile, or while it waits in the line, is merged into the next response, FINAL included.
-// An error does not wait for the interval. A stream that wants one response is ready only at its
-// end. Streams with nothing to send are held by their sinks alone. The line is first come, first
-// served. Append(), Finish() and Fail() don't allocate. Not thread-safe: the sender calls it under
-// its lock.
+// The end waits for that, but at most a second; an error does not wait. A stream that wants one
+// response is ready only at its end. Streams with nothing to send are held by their sinks alone.
+// The line is first come, first served. Append(), Finish() and Fail() don't allocate. Not
+// thread-safe: the sender calls it under its lock.
 class SendSchedule {
  public:
-  // Each returns true if `stream` became ready. Calls after a stream's end are ignored.
+  // Each returns true if `stream` became ready, or will be earlier than it would have been. Calls
+  // after a stream's end are ignored.
   bool Append(const std::shared_ptr<OutgoingStream>& stream, int32_t token, float logprob);
   bool Finish(const std::shared_ptr<OutgoingStream>& stream, FinishReason reason, int64_t now_ns);
   bool Fail(const std::shared_ptr<OutgoingStream>& stream, Error error, int64_t now_ns);
@@ -36,6 +37,7 @@ class SendSchedule {
 
  private:
   bool Rest(std::shared_ptr<OutgoingStream> stream);
+  bool ShortenCooling(SendState& state, int64_t now_ns);
   void PushReady(std::shared_ptr<OutgoingStream> stream);
 
   std::shared_ptr<OutgoingStream> first_ready_;

@@ -57,6 +57,32 @@ TEST_F(SendScheduleTest, AfterAnIntervalOfSilenceATokenGoesAtOnce) {
   ExpectSend(stream, 1, 1200);
 }
 
+TEST_F(SendScheduleTest, TheEndWaitsASecondAtMost) {
+  constexpr int64_t kSecond = 1'000'000'000;
+  const auto stream = Stream(/*stream=*/true, 60 * kSecond);
+  schedule_.Append(stream, 1, 0);
+  ExpectSend(stream, 1, 100);
+  schedule_.Append(stream, 2, 0);
+  EXPECT_EQ(schedule_.TakeReady(30 * kSecond), nullptr);
+  EXPECT_TRUE(schedule_.Finish(stream, FinishReason::kEos, 30 * kSecond));
+  EXPECT_EQ(schedule_.next_due_ns(), 31 * kSecond);
+  EXPECT_EQ(schedule_.TakeReady(31 * kSecond - 1), nullptr);
+  ASSERT_EQ(schedule_.TakeReady(31 * kSecond), stream);
+  EXPECT_EQ(stream->TakeBatch().end, StreamEnd::kFinished);
+}
+
+TEST_F(SendScheduleTest, AnEndDuringASendWaitsASecondAtMost) {
+  constexpr int64_t kSecond = 1'000'000'000;
+  const auto stream = Stream(/*stream=*/true, 60 * kSecond);
+  schedule_.Append(stream, 1, 0);
+  const auto sending = schedule_.TakeReady(0);
+  ASSERT_EQ(sending, stream);
+  sending->TakeBatch();
+  EXPECT_FALSE(schedule_.Finish(stream, FinishReason::kEos, 5));
+  schedule_.OnSent(sending, /*closed=*/false, 10);
+  EXPECT_EQ(schedule_.next_due_ns(), kSecond + 10);
+}
+
 TEST_F(SendScheduleTest, TheEndWaitsForTheInterval) {
   const auto stream = Stream();
   schedule_.Append(stream, 1, 0);
