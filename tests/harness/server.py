@@ -8,13 +8,14 @@ import json
 import os
 import pathlib
 import signal
-import socket
 import subprocess
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+from tools.lib.server_process import free_ports
 
 _READY_SECONDS = 60.0
 _STOP_SECONDS = 20.0
@@ -35,15 +36,6 @@ def wait_until(condition: Callable[[], Any], seconds: float, what: str, poll: fl
         if time.monotonic() > deadline:
             raise TimeoutError(f"not within {seconds} s: {what} (last: {value!r})")
         time.sleep(poll)
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago; all are held at once so that they differ."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
 
 
 class TritonServer:
@@ -111,7 +103,7 @@ class TritonServer:
                 raise ServerError(f"{error}\nThe server's log:\n{self.log()}") from error
 
     def _spawn(self) -> None:
-        self._ports = _free_ports(3)
+        self._ports = free_ports(3)
         grpc, http, metrics = self._ports
         command = [
             str(self._binary),
