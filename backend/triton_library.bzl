@@ -1,7 +1,6 @@
 """The shared library that a Triton server loads."""
 
 load("@rules_cc//cc:defs.bzl", "cc_binary")
-load("//bazel:cuda.bzl", "if_cuda")
 
 def triton_library(name, environment, **kwargs):
     """A libtriton_seq2seq.so that shows its entry points alone.
@@ -26,6 +25,6 @@ def triton_library(name, environment, **kwargs):
         deps = [
             environment,
             "//backend/triton:api",
-        ] + if_cuda(["//backend/kernels:rms_norm"]),
+        ],
         **kwargs
     )

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "backend/core/notifier.h"
+#include "backend/cpu/cpu_engine_factory.h"
 #include "backend/engine/engine_factory.h"
 #include "backend/model/checkpoint.h"
 #include "backend/testing/engine_driver.h"
@@ -30,7 +31,7 @@ class CpuEngineTest : public testing::Test {
     ASSERT_TRUE(WriteTinyCheckpoint(directory, {}));
     auto checkpoint = Checkpoint::Load(directory);
     ASSERT_TRUE(checkpoint) << checkpoint.error().message;
-    factory_ = MakeEngineFactory(*checkpoint);
+    factory_ = MakeCpuEngineFactory(*checkpoint);
     options_.max_active_sequences = 6;
     options_.max_source_tokens = 3000;
     options_.max_decoder_tokens = 200;
@@ -310,10 +311,6 @@ TEST_F(CpuEngineTest, OptionsThatDoNotFitAreNamed) {
   engine = factory_->Create(options_, &notifier_);
   ASSERT_FALSE(engine);
   EXPECT_NE(engine.error().message.find("cpu_threads"), std::string::npos);
-  options_.kind = EngineKind::kCuda;
-  engine = factory_->Create(options_, &notifier_);
-  ASSERT_FALSE(engine);
-  EXPECT_EQ(engine.error().code, ErrorCode::kUnsupported);
 }
 
 TEST_F(CpuEngineTest, HalfPrecisionWeightsGiveNearlyTheSameLogprobs) {

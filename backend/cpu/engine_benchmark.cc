@@ -19,6 +19,7 @@
 #include "backend/core/format.h"
 #include "backend/core/notifier.h"
 #include "backend/core/status.h"
+#include "backend/cpu/cpu_engine_factory.h"
 #include "backend/cpu/kernels/kernel_table.h"
 #include "backend/engine/engine_factory.h"
 #include "backend/model/checkpoint.h"
@@ -124,7 +125,7 @@ Status RunAll(const BenchmarkOptions& options, const std::filesystem::path& dire
   engine_options.cpu_threads = options.threads;
   Notifier notifier;
   SEQ2SEQ_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine,
-                           MakeEngineFactory(checkpoint)->Create(engine_options, &notifier));
+                           MakeCpuEngineFactory(checkpoint)->Create(engine_options, &notifier));
   checkpoint.reset();
   EngineDriver driver(engine.get(), &notifier);
   std::printf("T5-small, %s weights, %d threads, %s kernels, %d source and %d new tokens\n\n",

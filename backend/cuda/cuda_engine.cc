@@ -12,7 +12,6 @@ namespace {
 
 constexpr int32_t kBlockTokens = 16;
 constexpr int32_t kEncodeTokens = 8192;
-constexpr double kFreeMemoryShare = 0.6;
 
 int64_t BlocksFor(int32_t tokens) { return (tokens + kBlockTokens - 1) / kBlockTokens; }
 
@@ -65,17 +64,10 @@ Status CudaEngine::BuildPool(const DeviceWeights& weights) {
       pool_.layout.BlockStride() * static_cast<int64_t>(kernels::ElementBytes(weights.type));
   const int64_t sequence_blocks =
       BlocksFor(options_.max_source_tokens) + BlocksFor(options_.max_decoder_tokens);
-  int64_t blocks = 0;
-  if (options_.kv_cache_bytes.has_value()) {
-    blocks = *options_.kv_cache_bytes / block_bytes;
-  } else {
-    size_t free_bytes = 0;
-    size_t total_bytes = 0;
-    SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaMemGetInfo(&free_bytes, &total_bytes));
-    blocks = std::min(
-        static_cast<int64_t>(static_cast<double>(free_bytes) * kFreeMemoryShare) / block_bytes,
-        2 * options_.max_active_sequences * sequence_blocks);
-  }
+  const int64_t wanted = 2 * options_.max_active_sequences * sequence_blocks;
+  int64_t blocks = options_.kv_cache_bytes.has_value()
+                       ? *options_.kv_cache_bytes / block_bytes
+                       : std::min(options_.kv_cache_limit / block_bytes, wanted);
   blocks = std::min<int64_t>(blocks, std::numeric_limits<int32_t>::max() / kBlockTokens);
   if (blocks < sequence_blocks) {
     return InvalidArgument(

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -31,8 +32,9 @@ struct CudaEngineOptions {
   int32_t max_active_sequences = 0;  // >= 1: slots
   int32_t max_source_tokens = 0;     // >= 1
   int32_t max_decoder_tokens = 0;    // >= 1: prefix and new tokens of one sequence together
-  // Absent: 60 % of the free memory, and no more than all slots could use twice over.
   std::optional<int64_t> kv_cache_bytes;
+  // Where kv_cache_bytes is absent: as much as all slots could use twice over, and at most this.
+  int64_t kv_cache_limit = std::numeric_limits<int64_t>::max();
 };
 
 // Two threads of its own, asleep unless the device has news: one runs encodes on a stream of low

@@ -1,4 +1,4 @@
-// Creates engines: the only place that knows which engines exist (create_engine of the design).
+// Creates the engines of one model.
 #ifndef SEQ2SEQ_BACKEND_ENGINE_ENGINE_FACTORY_H_
 #define SEQ2SEQ_BACKEND_ENGINE_ENGINE_FACTORY_H_
 
@@ -10,7 +10,6 @@
 #include "backend/core/notifier.h"
 #include "backend/core/status.h"
 #include "backend/engine/engine.h"
-#include "backend/model/checkpoint.h"
 
 namespace seq2seq {
 
@@ -20,10 +19,11 @@ enum class EngineKind : uint8_t { kCpu, kCuda };
 struct EngineOptions {
   EngineKind kind = EngineKind::kCpu;
   int32_t device_id = 0;                  // CUDA only
+  int32_t instances_on_device = 1;        // CUDA only: of this model; they share the KV memory
   int32_t max_active_sequences = 0;       // >= 1: slots
   int32_t max_source_tokens = 0;          // >= 1
   int32_t max_decoder_tokens = 0;         // >= 1: prefix and new tokens of one sequence together
-  std::optional<int64_t> kv_cache_bytes;  // absent: the engine's default
+  std::optional<int64_t> kv_cache_bytes;  // of this instance; absent: the engine's default
   std::optional<DType> weights_dtype;     // absent: as stored
   int32_t cpu_threads = 1;                // >= 1, CPU only
 };
@@ -40,9 +40,6 @@ class EngineFactory {
   [[nodiscard]] virtual Result<std::unique_ptr<Engine>> Create(const EngineOptions& options,
                                                                Notifier* notifier) = 0;
 };
-
-// The factory of the engines that this library was built with.
-std::unique_ptr<EngineFactory> MakeEngineFactory(std::shared_ptr<const Checkpoint> checkpoint);
 
 }  // namespace seq2seq
 

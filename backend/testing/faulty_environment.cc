@@ -2,6 +2,7 @@
 #include <memory>
 #include <utility>
 
+#include "backend/engine/built_in_engines.h"
 #include "backend/testing/faulty_engine.h"
 #include "backend/triton/backend_environment.h"
 
@@ -12,6 +13,7 @@ BackendEnvironment MakeBackendEnvironment() {
   const Result<EngineFaults> faults = EngineFaultsFromEnvironment();
   BackendEnvironment environment;
   environment.clock = clock;
+  environment.has_cuda_engine = HasCudaEngine();
   environment.load_checkpoint =
       [faults](
           const std::filesystem::path& directory) -> Result<std::shared_ptr<const Checkpoint>> {
@@ -21,7 +23,7 @@ BackendEnvironment MakeBackendEnvironment() {
   environment.make_engine_factory =
       [faults,
        clock](std::shared_ptr<const Checkpoint> checkpoint) -> std::unique_ptr<EngineFactory> {
-    return std::make_unique<FaultyEngineFactory>(MakeEngineFactory(std::move(checkpoint)), *faults,
+    return std::make_unique<FaultyEngineFactory>(MakeBuiltInEngines(std::move(checkpoint)), *faults,
                                                  clock);
   };
   return environment;

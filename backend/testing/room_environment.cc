@@ -47,7 +47,8 @@ BackendEnvironment RoomEnvironment::Make() {
       .clock = clock_,
       .load_checkpoint = [this](const std::filesystem::path& directory) { return Load(directory); },
       .make_engine_factory = [engines = engines_](std::shared_ptr<const Checkpoint>)
-          -> std::unique_ptr<EngineFactory> { return std::make_unique<SharedFactory>(engines); }};
+          -> std::unique_ptr<EngineFactory> { return std::make_unique<SharedFactory>(engines); },
+      .has_cuda_engine = has_cuda_engine_};
 }
 
 BackendEnvironment MakeBackendEnvironment() { return current->Make(); }

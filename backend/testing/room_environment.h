@@ -29,6 +29,7 @@ class RoomEnvironment {
   void UseCheckpoint(std::shared_ptr<const Checkpoint> checkpoint) {
     checkpoint_ = std::move(checkpoint);
   }
+  void PretendCudaEngine() { has_cuda_engine_ = true; }
   void FailCheckpoint(Error error) { checkpoint_error_ = std::move(error); }
   void ThrowFromCheckpoint() { throw_ = true; }
 
@@ -46,6 +47,7 @@ class RoomEnvironment {
   std::shared_ptr<const Checkpoint> checkpoint_;
   std::optional<Error> checkpoint_error_;
   bool throw_ = false;
+  bool has_cuda_engine_ = false;
   std::vector<std::filesystem::path> loaded_;
 };
 

@@ -74,9 +74,18 @@ Status InitializeBackend(TRITONBACKEND_Backend* backend) {
       backend, std::make_unique<BackendState>(MakeBackendEnvironment()));
 }
 
-Status DescribeBackend(TRITONBACKEND_BackendAttribute* attribute) {
-  SEQ2SEQ_RETURN_IF_ERROR(ToStatus(TRITONBACKEND_BackendAttributeAddPreferredInstanceGroup(
-      attribute, TRITONSERVER_INSTANCEGROUPKIND_CPU, 1, nullptr, 0)));
+// Triton takes the first preferred group that the machine can serve.
+Status DescribeBackend(TRITONBACKEND_Backend* backend, TRITONBACKEND_BackendAttribute* attribute) {
+  SEQ2SEQ_ASSIGN_OR_RETURN(const BackendState* const state,
+                           (StateOf<BackendState, kBackendState>(backend)));
+  const auto prefer = [&](TRITONSERVER_InstanceGroupKind kind) {
+    return ToStatus(
+        TRITONBACKEND_BackendAttributeAddPreferredInstanceGroup(attribute, kind, 1, nullptr, 0));
+  };
+  if (state->environment().has_cuda_engine) {
+    SEQ2SEQ_RETURN_IF_ERROR(prefer(TRITONSERVER_INSTANCEGROUPKIND_GPU));
+  }
+  SEQ2SEQ_RETURN_IF_ERROR(prefer(TRITONSERVER_INSTANCEGROUPKIND_CPU));
   return ToStatus(TRITONBACKEND_BackendAttributeSetParallelModelInstanceLoading(attribute, true));
 }
 
@@ -118,9 +127,9 @@ TRITONSERVER_Error* TRITONBACKEND_Finalize(TRITONBACKEND_Backend* backend) {
       [&] { return seq2seq::DeleteState<seq2seq::BackendState, seq2seq::kBackendState>(backend); });
 }
 
-TRITONSERVER_Error* TRITONBACKEND_GetBackendAttribute(TRITONBACKEND_Backend*,
+TRITONSERVER_Error* TRITONBACKEND_GetBackendAttribute(TRITONBACKEND_Backend* backend,
                                                       TRITONBACKEND_BackendAttribute* attribute) {
-  return seq2seq::Guard([&] { return seq2seq::DescribeBackend(attribute); });
+  return seq2seq::Guard([&] { return seq2seq::DescribeBackend(backend, attribute); });
 }
 
 TRITONSERVER_Error* TRITONBACKEND_ModelInitialize(TRITONBACKEND_Model* model) {

@@ -50,10 +50,20 @@ TEST_F(ApiTest, AServerTooOldIsRefusedInWords) {
             "later 1.x: use a server of release 24.04 or later with that major version");
 }
 
-TEST_F(ApiTest, PrefersCpuInstancesLoadedInParallel) {
+TEST_F(ApiTest, PrefersGpuInstancesWithACudaEngine) {
+  room_.PretendCudaEngine();
   ASSERT_EQ(server_.Start(), "");
   TRITONBACKEND_BackendAttribute* attribute = server_.triton().NewAttribute();
-  EXPECT_EQ(TakeText(TRITONBACKEND_GetBackendAttribute(nullptr, attribute)), "");
+  EXPECT_EQ(TakeText(TRITONBACKEND_GetBackendAttribute(server_.backend(), attribute)), "");
+  EXPECT_EQ(attribute->preferred_groups,
+            (std::vector<TRITONSERVER_InstanceGroupKind>{TRITONSERVER_INSTANCEGROUPKIND_GPU,
+                                                         TRITONSERVER_INSTANCEGROUPKIND_CPU}));
+}
+
+TEST_F(ApiTest, PrefersCpuInstancesWithoutOneLoadedInParallel) {
+  ASSERT_EQ(server_.Start(), "");
+  TRITONBACKEND_BackendAttribute* attribute = server_.triton().NewAttribute();
+  EXPECT_EQ(TakeText(TRITONBACKEND_GetBackendAttribute(server_.backend(), attribute)), "");
   EXPECT_EQ(attribute->preferred_groups,
             std::vector<TRITONSERVER_InstanceGroupKind>{TRITONSERVER_INSTANCEGROUPKIND_CPU});
   EXPECT_TRUE(attribute->parallel_loading);
@@ -136,15 +146,28 @@ TEST_F(ApiTest, OptionsReachTheEngine) {
   server_.Unload("m");
 }
 
+TEST_F(ApiTest, AnInstanceLearnsHowManyShareItsGpu) {
+  ASSERT_EQ(server_.Start(), "");
+  ASSERT_EQ(server_.Load({.config = R"({"instance_group":[
+                              {"kind":"KIND_GPU","count":2,"gpus":[0,1]},
+                              {"kind":"KIND_GPU","count":1,"gpus":[1]}]})",
+                          .instances = {{TRITONSERVER_INSTANCEGROUPKIND_GPU, 0},
+                                        {TRITONSERVER_INSTANCEGROUPKIND_GPU, 1}}}),
+            "");
+  EXPECT_EQ(room_.engines().requested().at(0).instances_on_device, 2);
+  EXPECT_EQ(room_.engines().requested().at(1).instances_on_device, 3);
+  server_.Unload("m");
+}
+
 TEST_F(ApiTest, WithoutACudaEngineGpuInstancesFailTheLoadSayingSo) {
   ASSERT_EQ(server_.Start(), "");
   room_.engines().FailCreate(Error{ErrorCode::kUnsupported, "this build has none"});
   EXPECT_EQ(server_.Load({.instances = {{TRITONSERVER_INSTANCEGROUPKIND_GPU, 0}}}),
-            "UNSUPPORTED: the instance is KIND_GPU, but there is no CUDA engine for it: this build "
-            "has none; on the CPU it runs with KIND_CPU");
+            "UNSUPPORTED: the instance is KIND_GPU, but no CUDA engine can run it: this build has "
+            "none; on the CPU it runs with KIND_CPU");
   EXPECT_EQ(server_.Load(WithParameter("engine", "cuda")),
-            "UNSUPPORTED: parameter 'engine' is 'cuda', but there is no CUDA engine for it: this "
-            "build has none; on the CPU it runs with engine 'cpu'");
+            "UNSUPPORTED: parameter 'engine' is 'cuda', but no CUDA engine can run it: this build "
+            "has none; on the CPU it runs with engine 'cpu'");
   EXPECT_EQ(server_.Load({}), "UNSUPPORTED: this build has none");
 }
 

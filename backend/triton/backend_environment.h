@@ -19,6 +19,8 @@ struct BackendEnvironment {
       load_checkpoint;
   std::function<std::unique_ptr<EngineFactory>(std::shared_ptr<const Checkpoint> checkpoint)>
       make_engine_factory;
+  bool has_cuda_engine =
+      false;  // then models without an instance group go to GPUs where there are any
 };
 
 // Called once, when the server loads the library. Each library links one definition: what is

@@ -24,10 +24,13 @@ EngineKind ChooseEngine(EngineChoice choice, TRITONSERVER_InstanceGroupKind kind
 }  // namespace
 
 EngineOptions MakeEngineOptions(const ModelOptions& options, const RequestPolicy& policy,
+                                const std::vector<InstanceGroup>& groups,
                                 TRITONSERVER_InstanceGroupKind kind, int32_t device_id) {
   EngineOptions engine;
   engine.kind = ChooseEngine(options.engine, kind);
   engine.device_id = std::max(device_id, 0);
+  engine.instances_on_device =
+      CountInstancesOnGpu(groups, engine.device_id, options.engine == EngineChoice::kCuda);
   engine.max_active_sequences = options.max_active_sequences.value_or(
       engine.kind == EngineKind::kCpu ? kCpuMaxActiveSequences : kCudaMaxActiveSequences);
   engine.max_source_tokens = policy.max_source_tokens;

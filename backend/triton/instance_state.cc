@@ -66,16 +66,16 @@ Status InstanceState::CreateEngine(TRITONBACKEND_ModelInstance* instance) {
   int32_t device_id = 0;
   SEQ2SEQ_RETURN_IF_ERROR(ToStatus(TRITONBACKEND_ModelInstanceKind(instance, &kind)));
   SEQ2SEQ_RETURN_IF_ERROR(ToStatus(TRITONBACKEND_ModelInstanceDeviceId(instance, &device_id)));
-  const EngineOptions options =
-      MakeEngineOptions(model_->options(), model_->policy(), kind, device_id);
+  const EngineOptions options = MakeEngineOptions(model_->options(), model_->policy(),
+                                                  model_->instance_groups(), kind, device_id);
   Result<std::unique_ptr<Engine>> engine = model_->engine_factory().Create(options, &notifier_);
-  if (!engine && options.kind == EngineKind::kCuda) {
+  if (!engine && options.kind == EngineKind::kCuda &&
+      engine.error().code == ErrorCode::kUnsupported) {
     const bool asked = model_->options().engine == EngineChoice::kCuda;
-    return MakeError(
-        engine.error().code,
-        Format("{}, but there is no CUDA engine for it: {}; on the CPU it runs with {}",
-               asked ? "parameter 'engine' is 'cuda'" : "the instance is KIND_GPU",
-               engine.error().message, asked ? "engine 'cpu'" : "KIND_CPU"));
+    return MakeError(engine.error().code,
+                     Format("{}, but no CUDA engine can run it: {}; on the CPU it runs with {}",
+                            asked ? "parameter 'engine' is 'cuda'" : "the instance is KIND_GPU",
+                            engine.error().message, asked ? "engine 'cpu'" : "KIND_CPU"));
   }
   if (!engine) return std::unexpected(std::move(engine).error());
   engine_ = *std::move(engine);

@@ -29,6 +29,7 @@ Metric MakeQueueMetric(const BackendState& backend, const ModelIdentity& identit
 struct ModelState::Parts {
   ModelIdentity identity;
   ModelOptions options;
+  std::vector<InstanceGroup> instance_groups;
   RequestPolicy policy;
   std::unique_ptr<EngineFactory> engine_factory;
 };
@@ -39,6 +40,7 @@ Result<std::unique_ptr<ModelState>> ModelState::Create(TRITONBACKEND_Model* mode
   SEQ2SEQ_ASSIGN_OR_RETURN(parts.identity, IdentifyModel(model));
   SEQ2SEQ_ASSIGN_OR_RETURN(const nlohmann::json config, ReadModelConfig(model));
   SEQ2SEQ_ASSIGN_OR_RETURN(parts.options, ParseModelOptions(config));
+  parts.instance_groups = ReadInstanceGroups(config);
   SEQ2SEQ_ASSIGN_OR_RETURN(std::shared_ptr<const Checkpoint> checkpoint,
                            backend.environment().load_checkpoint(parts.identity.directory));
   SEQ2SEQ_ASSIGN_OR_RETURN(BuiltPolicy built, BuildRequestPolicy(parts.options, checkpoint->spec(),
@@ -55,6 +57,7 @@ ModelState::ModelState(const BackendState& backend, Parts parts)
     : backend_(backend),
       identity_(std::move(parts.identity)),
       options_(parts.options),
+      instance_groups_(std::move(parts.instance_groups)),
       policy_(parts.policy),
       engine_factory_(std::move(parts.engine_factory)),
       sender_(backend.environment().clock.get(), SenderThreads()),

@@ -3,6 +3,7 @@
 #define SEQ2SEQ_BACKEND_TRITON_MODEL_STATE_H_
 
 #include <memory>
+#include <vector>
 
 #include "backend/core/clock.h"
 #include "backend/core/status.h"
@@ -10,6 +11,7 @@
 #include "backend/request/request_policy.h"
 #include "backend/scheduler/request_queue.h"
 #include "backend/triton/backend_state.h"
+#include "backend/triton/instance_groups.h"
 #include "backend/triton/model_identity.h"
 #include "backend/triton/model_options.h"
 #include "backend/triton/queue_gauge.h"
@@ -34,6 +36,7 @@ class ModelState {
   const BackendState& backend() const { return backend_; }
   const ModelIdentity& identity() const { return identity_; }
   const ModelOptions& options() const { return options_; }
+  const std::vector<InstanceGroup>& instance_groups() const { return instance_groups_; }
   const RequestPolicy& policy() const { return policy_; }
   const Clock& clock() const { return *backend_.environment().clock; }
   EngineFactory& engine_factory() { return *engine_factory_; }
@@ -49,6 +52,7 @@ class ModelState {
   const BackendState& backend_;
   const ModelIdentity identity_;
   const ModelOptions options_;
+  const std::vector<InstanceGroup> instance_groups_;
   const RequestPolicy policy_;
   const std::unique_ptr<EngineFactory> engine_factory_;
   SeedSource seeds_;

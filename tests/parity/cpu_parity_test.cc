@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "backend/core/notifier.h"
+#include "backend/cpu/cpu_engine_factory.h"
 #include "backend/cpu/decoder.h"
 #include "backend/cpu/encoder.h"
 #include "backend/cpu/weights.h"
@@ -86,7 +87,7 @@ class CpuParityTest : public testing::TestWithParam<std::filesystem::path> {
     options.max_source_tokens = 512;
     options.max_decoder_tokens = 512;
     options.cpu_threads = 2;
-    auto engine = MakeEngineFactory(checkpoint_)->Create(options, &notifier);
+    auto engine = MakeCpuEngineFactory(checkpoint_)->Create(options, &notifier);
     ASSERT_TRUE(engine) << engine.error().message;
     std::vector<DriverRequest> requests;
     for (size_t row = 0; row < rows; ++row) {

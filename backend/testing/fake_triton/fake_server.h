@@ -31,6 +31,7 @@ class FakeServer {
   ~FakeServer();  // unloads what is loaded, finalizes the backend
 
   FakeTriton& triton() { return triton_; }
+  TRITONBACKEND_Backend* backend() { return backend_; }  // null unless started
 
   std::string Start();  // Initialize
   std::string Load(const FakeModelSetup& setup);

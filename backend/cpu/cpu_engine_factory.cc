@@ -1,4 +1,4 @@
-#include "backend/engine/engine_factory.h"
+#include "backend/cpu/cpu_engine_factory.h"
 
 #include <map>
 #include <mutex>
@@ -10,18 +10,15 @@
 namespace seq2seq {
 namespace {
 
-class BuiltInEngines final : public EngineFactory {
+class CpuEngineFactory final : public EngineFactory {
  public:
-  explicit BuiltInEngines(std::shared_ptr<const Checkpoint> checkpoint)
+  explicit CpuEngineFactory(std::shared_ptr<const Checkpoint> checkpoint)
       : checkpoint_(std::move(checkpoint)) {}
 
   Result<std::unique_ptr<Engine>> Create(const EngineOptions& options,
                                          Notifier* notifier) override {
-    if (options.kind == EngineKind::kCuda) {
-      return Unsupported("this build has no CUDA engine; allowed: option 'engine' = cpu");
-    }
     SEQ2SEQ_ASSIGN_OR_RETURN(std::shared_ptr<const cpu::Weights> weights,
-                             CpuWeights(options.weights_dtype));
+                             SharedWeights(options.weights_dtype));
     return cpu::CpuEngine::Create(std::move(weights),
                                   {.max_slots = options.max_active_sequences,
                                    .max_source_tokens = options.max_source_tokens,
@@ -35,9 +32,9 @@ class BuiltInEngines final : public EngineFactory {
  private:
   // The lock is held while weights are made: instances of a model that load at once wait for the
   // first and share its weights.
-  Result<std::shared_ptr<const cpu::Weights>> CpuWeights(std::optional<DType> dtype) {
+  Result<std::shared_ptr<const cpu::Weights>> SharedWeights(std::optional<DType> dtype) {
     std::lock_guard lock(mutex_);
-    std::weak_ptr<const cpu::Weights>& shared = cpu_weights_[dtype];
+    std::weak_ptr<const cpu::Weights>& shared = weights_[dtype];
     if (std::shared_ptr<const cpu::Weights> alive = shared.lock()) return alive;
     SEQ2SEQ_ASSIGN_OR_RETURN(std::shared_ptr<const cpu::Weights> made,
                              cpu::Weights::Make(*checkpoint_, dtype));
@@ -45,15 +42,15 @@ class BuiltInEngines final : public EngineFactory {
     return made;
   }
 
-  std::shared_ptr<const Checkpoint> checkpoint_;
+  const std::shared_ptr<const Checkpoint> checkpoint_;
   std::mutex mutex_;
-  std::map<std::optional<DType>, std::weak_ptr<const cpu::Weights>> cpu_weights_;
+  std::map<std::optional<DType>, std::weak_ptr<const cpu::Weights>> weights_;
 };
 
 }  // namespace
 
-std::unique_ptr<EngineFactory> MakeEngineFactory(std::shared_ptr<const Checkpoint> checkpoint) {
-  return std::make_unique<BuiltInEngines>(std::move(checkpoint));
+std::unique_ptr<EngineFactory> MakeCpuEngineFactory(std::shared_ptr<const Checkpoint> checkpoint) {
+  return std::make_unique<CpuEngineFactory>(std::move(checkpoint));
 }
 
 }  // namespace seq2seq
