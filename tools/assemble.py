@@ -23,7 +23,12 @@ _NAME = flags.DEFINE_string("name", None, "The model's name in the repository.",
 _OPTION = flags.DEFINE_multi_string(
     "option", [], f"key=value for config.pbtxt; repeatable. Keys: {', '.join(options.OPTIONS)}."
 )
-_KIND = flags.DEFINE_enum("instance_kind", "KIND_CPU", INSTANCE_KINDS, "Where instances run.")
+_KIND = flags.DEFINE_enum(
+    "instance_kind",
+    "KIND_AUTO",
+    INSTANCE_KINDS,
+    "Where instances run; KIND_AUTO is every GPU of the server's machine, else the CPU.",
+)
 _COUNT = flags.DEFINE_integer("instance_count", 1, "Instances of the model.", lower_bound=1)
 _OVERWRITE = flags.DEFINE_boolean("overwrite", False, "Replace a model of that name.")
 _LINK = flags.DEFINE_boolean(

@@ -24,7 +24,7 @@ class ModelConfigText:
     """
 
     name: str
-    instance_kind: str = "KIND_CPU"
+    instance_kind: str = "KIND_AUTO"
     instance_count: int = 1
     options: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
