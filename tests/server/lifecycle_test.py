@@ -8,7 +8,7 @@ import pytest
 
 from tests.harness import golden, safetensors_file
 from tests.harness.fixtures import Boot, boot
-from tests.harness.model_repository import write_model
+from tests.harness.model_repository import GPU, instance_kind, write_model
 from tests.harness.server import ServerError
 
 _SERVING = "serving"
@@ -185,7 +185,9 @@ def test_engine_that_does_not_fit_the_instance(booted: Boot) -> None:
 
 def test_kind_auto(booted: Boot) -> None:
     """KIND_AUTO takes an engine that is there."""
-    write_model(booted.repository, "kind_auto", "t5_v1_1", kind="KIND_AUTO")
+    # On a machine with a GPU that is its engine, whose half types want wider heads.
+    options = {"weights_dtype": "float32"}
+    write_model(booted.repository, "kind_auto", "t5_v1_1", kind="KIND_AUTO", options=options)
     booted.server.load("kind_auto")
     _check_serving(booted, "kind_auto")
     booted.server.unload("kind_auto")
@@ -198,6 +200,11 @@ def test_weights_dtype(booted: Boot, checkpoint: str, dtype: str) -> None:
     """A cast at load; to float32 it is exact, to a half type the decided toy answers stay."""
     name = f"{checkpoint}_{dtype}"
     write_model(booted.repository, name, checkpoint, options={"weights_dtype": dtype})
+    if instance_kind() == GPU and dtype != "float32":
+        # The CUDA engine's half types want heads of a multiple of 8; the toys' have 12.
+        with pytest.raises(ServerError, match="d_kv"):
+            booted.server.load(name)
+        return
     booted.server.load(name)
     for case in golden.load(checkpoint).rows:
         booted.client.generate(name, case.source).check_answer(case.answer)
