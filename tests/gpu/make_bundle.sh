@@ -19,8 +19,8 @@ output_of() {
 
 # pack NAME FOLDER TAR_ARGUMENTS...: an archive whose files lie under NAME/.
 pack() {
-  tar --create --dereference --sort=name --transform="s,^,$1/," --directory="$2" "${@:3}" |
-    xz --threads=0 >"$scratch/archive"
+  # The two backends are nearly the same: with a large window the second one costs little.
+  tar --create --dereference --sort=name --transform="s,^,$1/," --directory="$2" "${@:3}" | xz -9 >"$scratch/archive"
   mv "$scratch/archive" "$folder/$1.tar.xz"
 }
 

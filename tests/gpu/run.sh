@@ -35,6 +35,7 @@ unpack
 mkdir -p "$1"
 results="$(cd "$1" && pwd)"
 shift
+rm -f "$results"/*_test.{log,xml}
 cd "$bundle/tree"
 files=()
 while (($#)) && [[ "$1" != -- ]]; do
