@@ -69,16 +69,22 @@ Status CudaEngine::BuildPool(const DeviceWeights& weights) {
                        ? *options_.kv_cache_bytes / block_bytes
                        : std::min(options_.kv_cache_limit / block_bytes, wanted);
   blocks = std::min<int64_t>(blocks, std::numeric_limits<int32_t>::max() / kBlockTokens);
-  if (blocks < sequence_blocks) {
-    return InvalidArgument(
-        Format("option 'kv_cache_bytes': {} KV blocks of {} bytes fit; one sequence of "
-               "max_source_tokens {} and {} decoder tokens needs {}",
-               blocks, block_bytes, options_.max_source_tokens, options_.max_decoder_tokens,
-               sequence_blocks));
+  if (blocks < 1) {
+    return InvalidArgument(Format(
+        "option 'kv_cache_bytes' is {}; one block of {} positions of this model takes {} "
+        "bytes, and at least one is needed",
+        options_.kv_cache_bytes.value_or(options_.kv_cache_limit), kBlockTokens, block_bytes));
   }
+  Result<DeviceBuffer> memory = DeviceBuffer::Allocate(blocks * block_bytes);
+  if (!memory) {
+    // It concerns this call alone, and must not be found by what is checked next on this thread.
+    static_cast<void>(cudaGetLastError());
+    return InvalidArgument(Format("option 'kv_cache_bytes': {} KV blocks of {} bytes: {}", blocks,
+                                  block_bytes, memory.error().message));
+  }
+  pool_.memory = *std::move(memory);
   pool_.total_blocks = static_cast<int32_t>(blocks);
   info_.total_blocks = pool_.total_blocks;
-  SEQ2SEQ_ASSIGN_OR_RETURN(pool_.memory, DeviceBuffer::Allocate(blocks * block_bytes));
   return OkStatus();
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "backend/core/format.h"
+#include "backend/testing/device_trap.h"
 
 namespace seq2seq {
 namespace {
@@ -34,6 +35,7 @@ Result<EngineFaults> EngineFaultsFromEnvironment() {
   SEQ2SEQ_ASSIGN_OR_RETURN(const auto delay_ms, ReadNumber("SEQ2SEQ_TEST_STEP_DELAY_MS", kMostMs));
   faults.step_delay_ns = delay_ms.value_or(0) * kNsPerMs;
   SEQ2SEQ_ASSIGN_OR_RETURN(faults.fail_step, ReadNumber("SEQ2SEQ_TEST_FAIL_STEP", INT64_MAX));
+  SEQ2SEQ_ASSIGN_OR_RETURN(faults.trap_step, ReadNumber("SEQ2SEQ_TEST_TRAP_STEP", INT64_MAX));
   SEQ2SEQ_ASSIGN_OR_RETURN(const auto token,
                            ReadNumber("SEQ2SEQ_TEST_FAIL_ENCODE_TOKEN", INT32_MAX));
   if (token) faults.fail_encode_token = static_cast<int32_t>(*token);
@@ -79,8 +81,11 @@ void FaultyEngine::PollEncoded(std::vector<EncodeDone>* done) {
 
 Status FaultyEngine::Launch(const StepPlan& plan) {
   SEQ2SEQ_RETURN_IF_ERROR(Health());
+  // The step before has made the engine's device this thread's current one.
+  if (++steps_launched_ == faults_.trap_step) SEQ2SEQ_RETURN_IF_ERROR(TrapDevice());
   SEQ2SEQ_RETURN_IF_ERROR(engine_->Launch(plan));
-  due_ns_.push_back(clock_->NowNs() + faults_.step_delay_ns);
+  last_due_ns_ = std::max(clock_->NowNs(), last_due_ns_) + faults_.step_delay_ns;
+  due_ns_.push_back(last_due_ns_);
   return OkStatus();
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -17,14 +18,20 @@
 namespace seq2seq {
 
 // Environment variables, read when the library is loaded. Unset or empty: no such fault.
-//   SEQ2SEQ_TEST_STEP_DELAY_MS=n      a step's result is kept back until n ms after its launch
-//   SEQ2SEQ_TEST_FAIL_STEP=n          each engine's n-th step (from 1) fails, and the engine with
-//   it SEQ2SEQ_TEST_FAIL_ENCODE_TOKEN=n  encoding a source that holds token n fails, for that
-//   source alone
+//   SEQ2SEQ_TEST_STEP_DELAY_MS=n
+//     a step takes n ms at least, and begins when the one before it has ended
+//   SEQ2SEQ_TEST_FAIL_STEP=n
+//     each engine's n-th step (from 1) fails, and the engine with it
+//   SEQ2SEQ_TEST_FAIL_ENCODE_TOKEN=n
+//     encoding a source that holds token n fails, for that source alone
+//   SEQ2SEQ_TEST_TRAP_STEP=n
+//     before each engine's n-th launch (from 2) a kernel traps on its device, which is lost to the
+//     process with that; CUDA engines only
 struct EngineFaults {
   int64_t step_delay_ns = 0;
   std::optional<int64_t> fail_step = {};
   std::optional<int32_t> fail_encode_token = {};
+  std::optional<int64_t> trap_step = {};
 };
 
 // kInvalidArgument names a variable whose value is no number >= 0.
@@ -53,6 +60,8 @@ class FaultyEngine final : public Engine {
   const Clock* const clock_;
   std::vector<uint64_t> doomed_;  // tickets whose encodes are to fail
   std::deque<int64_t> due_ns_;    // of the steps in flight, oldest first
+  int64_t last_due_ns_ = std::numeric_limits<int64_t>::min();
+  int64_t steps_launched_ = 0;
   int64_t steps_polled_ = 0;
   mutable std::mutex mutex_;  // Health() comes from any thread
   bool failed_ = false;

@@ -16,9 +16,10 @@ namespace {
 
 class FaultyEngineTest : public ::testing::Test {
  protected:
-  void Create(const EngineFaults& faults) {
+  void Create(const EngineFaults& faults, int32_t steps_in_flight = 1) {
     FakeEngineOptions options;
     options.manual = true;
+    options.info.max_steps_in_flight = steps_in_flight;
     auto fake = std::make_unique<FakeEngine>(options, nullptr);
     fake_ = fake.get();
     engine_ = std::make_unique<FaultyEngine>(std::move(fake), faults, &clock_);
@@ -81,6 +82,24 @@ TEST_F(FaultyEngineTest, KeepsResultsBack) {
   EXPECT_EQ(fake_->violations(), std::vector<std::string>{});
 }
 
+TEST_F(FaultyEngineTest, DelaysStepsInFlightOneAfterTheOther) {
+  Create({.step_delay_ns = 5'000'000}, 2);
+  ASSERT_TRUE(Encode(1, {7, 8, 9}));
+  ASSERT_TRUE(Launch(1));
+  ASSERT_TRUE(Launch(2));
+  fake_->CompleteStep();
+  fake_->CompleteStep();
+  StepResult result;
+  result.Reserve(fake_->info().max_slots);
+  clock_.AdvanceMs(5);
+  EXPECT_TRUE(engine_->PollStep(&result));
+  clock_.AdvanceMs(4);
+  EXPECT_FALSE(engine_->PollStep(&result));
+  clock_.AdvanceMs(1);
+  EXPECT_TRUE(engine_->PollStep(&result));
+  EXPECT_EQ(fake_->violations(), std::vector<std::string>{});
+}
+
 TEST_F(FaultyEngineTest, FailsTheStepAndStaysFailed) {
   Create({.fail_step = 2});
   ASSERT_TRUE(Encode(1, {7, 8}));
@@ -114,11 +133,13 @@ TEST_F(FaultyEngineTest, ReadsTheEnvironment) {
   setenv("SEQ2SEQ_TEST_STEP_DELAY_MS", "20", 1);
   setenv("SEQ2SEQ_TEST_FAIL_STEP", "3", 1);
   setenv("SEQ2SEQ_TEST_FAIL_ENCODE_TOKEN", "", 1);
+  setenv("SEQ2SEQ_TEST_TRAP_STEP", "7", 1);
   const Result<EngineFaults> faults = EngineFaultsFromEnvironment();
   ASSERT_TRUE(faults);
   EXPECT_EQ(faults->step_delay_ns, 20'000'000);
   EXPECT_EQ(faults->fail_step, 3);
   EXPECT_FALSE(faults->fail_encode_token);
+  EXPECT_EQ(faults->trap_step, 7);
   setenv("SEQ2SEQ_TEST_FAIL_STEP", "third", 1);
   EXPECT_FALSE(EngineFaultsFromEnvironment());
 }

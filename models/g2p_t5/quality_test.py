@@ -9,7 +9,7 @@ import pytest
 from models.g2p_t5.metrics import error_rates
 from models.g2p_t5.sample import SampleWord, read_sample
 from tests.harness.fixtures import Boot, boot, module_folder, report_server_log
-from tests.harness.model_repository import instance_kind
+from tests.harness.model_repository import exact_options, instance_kind
 from tools.lib.assemble import AssembleRequest, assemble
 from tools.lib.config_writer import ModelConfigText
 from tools.lib.paths import room_file
@@ -24,7 +24,8 @@ _STREAMS = 64
 
 
 def _write(repository: pathlib.Path) -> None:
-    config = ModelConfigText(_MODEL, instance_kind=instance_kind())
+    kind = instance_kind()
+    config = ModelConfigText(_MODEL, instance_kind=kind, options=exact_options(kind))
     assemble(AssembleRequest(_ROOM / "checkpoint", repository, config))
 
 

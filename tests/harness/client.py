@@ -32,11 +32,16 @@ class Response:
 
 
 @dataclasses.dataclass(frozen=True)
-class SharedOutput:
-    """Where output_ids go instead of into the response: a registered region."""
+class SharedTensor:
+    """Where a tensor lies instead of in the message: the first bytes of a registered region."""
 
     region: str
     byte_size: int
+
+    def refer(self, tensor: Any) -> None:
+        """Makes an input or a requested output refer to it."""
+        set_parameter(tensor.parameters, "shared_memory_region", self.region)
+        set_parameter(tensor.parameters, "shared_memory_byte_size", self.byte_size)
 
 
 def _int32_input(request: service_pb2.ModelInferRequest, name: str, values: Sequence[int]) -> None:
@@ -67,12 +72,19 @@ def build_request(
     *,
     decoder_input_ids: Sequence[int] | None = None,
     timeout_us: int = 0,
-    shared_output: SharedOutput | None = None,
+    shared_input: SharedTensor | None = None,
+    shared_output: SharedTensor | None = None,
 ) -> service_pb2.ModelInferRequest:
-    """The message of one request; None leaves an input out."""
+    """The message of one request; None leaves an input out.
+
+    `shared_input` holds input_ids, then given as None; `shared_output` takes output_ids.
+    """
     request = service_pb2.ModelInferRequest(model_name=model)
     if input_ids is not None:
         _int32_input(request, "input_ids", input_ids)
+    if shared_input:
+        count = shared_input.byte_size // np.dtype(np.int32).itemsize
+        shared_input.refer(request.inputs.add(name="input_ids", datatype="INT32", shape=[count]))
     if decoder_input_ids is not None:
         _int32_input(request, "decoder_input_ids", decoder_input_ids)
     for name, value in (options or {}).items():
@@ -81,9 +93,7 @@ def build_request(
         set_parameter(request.parameters, "timeout", timeout_us)
     set_parameter(request.parameters, "triton_enable_empty_final_response", True)
     if shared_output:
-        output = request.outputs.add(name="output_ids")
-        set_parameter(output.parameters, "shared_memory_region", shared_output.region)
-        set_parameter(output.parameters, "shared_memory_byte_size", shared_output.byte_size)
+        shared_output.refer(request.outputs.add(name="output_ids"))
     return request
 
 

@@ -16,6 +16,7 @@ import pytest
 
 from tests.harness import metrics
 from tests.harness.client import Client
+from tests.harness.cuda_device import CudaDevice
 from tests.harness.server import TritonServer
 
 SERVER = "pytriton/tritonserver/bin/tritonserver"
@@ -102,6 +103,14 @@ def boot(
             server.check_alive()
         finally:
             booted.client.close()
+
+
+@pytest.fixture(scope="module")
+def device() -> Iterator[CudaDevice]:
+    """The GPU, in this process; for tests that need one."""
+    device_ = CudaDevice()
+    yield device_
+    device_.close()
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ import pytest
 from tritonclient.grpc import service_pb2
 
 from tests.harness import golden, http_client, streaming_process
-from tests.harness.client import Client, Generation, SharedOutput, build_request
+from tests.harness.client import Client, Generation, SharedTensor, build_request
 from tests.harness.fixtures import Boot, boot
 from tests.harness.metrics import wait_for
 from tests.harness.model_repository import write_model
@@ -281,7 +281,7 @@ def test_shared_output_region_unregistered_while_streaming(booted: Boot) -> None
             _MODEL,
             _case().source,
             {"max_new_tokens": 40, "min_new_tokens": 40, "response_interval_ms": 0},
-            shared_output=SharedOutput("region", region.size),
+            shared_output=SharedTensor("region", region.size),
         )
         generation = booted.client.send(request)
         wait_for(
