@@ -37,6 +37,23 @@ Status CudaEngine::Build(std::shared_ptr<const DeviceWeights> weights) {
   info_.max_steps_in_flight = CudaDecoder::kRing;
   SEQ2SEQ_ASSIGN_OR_RETURN(copier_, CudaMemoryCopier::Create());
   SEQ2SEQ_RETURN_IF_ERROR(BuildPool(*weights));
+  if (Status built = BuildStages(weights, lt); !built) {
+    if (built.error().code != ErrorCode::kInvalidArgument) return built;
+    return InvalidArgument(Format(
+        "options 'max_active_sequences', 'max_source_tokens', 'max_decoder_tokens': buffers for "
+        "{} sequences of {} and {} tokens do not fit beside a KV cache of {} bytes: {}",
+        options_.max_active_sequences, options_.max_source_tokens, options_.max_decoder_tokens,
+        pool_.memory.bytes(), built.error().message));
+  }
+  encode_batch_.reserve(info_.max_encode_items);
+  encoded_.reserve(info_.max_encode_items);
+  encode_thread_ = std::thread([this] { RunEncodes(); });
+  step_thread_ = std::thread([this] { WatchSteps(); });
+  return OkStatus();
+}
+
+Status CudaEngine::BuildStages(const std::shared_ptr<const DeviceWeights>& weights,
+                               const std::shared_ptr<const CublasLt>& lt) {
   SEQ2SEQ_ASSIGN_OR_RETURN(
       encoder_, CudaEncoder::Create(
                     weights, lt, &pool_,
@@ -47,10 +64,6 @@ Status CudaEngine::Build(std::shared_ptr<const DeviceWeights> weights) {
                                     {.max_slots = options_.max_active_sequences,
                                      .max_source_tokens = options_.max_source_tokens,
                                      .max_decoder_tokens = options_.max_decoder_tokens}));
-  encode_batch_.reserve(info_.max_encode_items);
-  encoded_.reserve(info_.max_encode_items);
-  encode_thread_ = std::thread([this] { RunEncodes(); });
-  step_thread_ = std::thread([this] { WatchSteps(); });
   return OkStatus();
 }
 
@@ -64,6 +77,9 @@ Status CudaEngine::BuildPool(const DeviceWeights& weights) {
       pool_.layout.BlockStride() * static_cast<int64_t>(kernels::ElementBytes(weights.type));
   const int64_t sequence_blocks =
       BlocksFor(options_.max_source_tokens) + BlocksFor(options_.max_decoder_tokens);
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+  SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaMemGetInfo(&free_bytes, &total_bytes));
   const int64_t wanted = 2 * options_.max_active_sequences * sequence_blocks;
   int64_t blocks = options_.kv_cache_bytes.has_value()
                        ? *options_.kv_cache_bytes / block_bytes
@@ -78,7 +94,14 @@ Status CudaEngine::BuildPool(const DeviceWeights& weights) {
   }
   pool_.total_blocks = static_cast<int32_t>(blocks);
   info_.total_blocks = pool_.total_blocks;
-  SEQ2SEQ_ASSIGN_OR_RETURN(pool_.memory, DeviceBuffer::Allocate(blocks * block_bytes));
+  Result<DeviceBuffer> memory = DeviceBuffer::Allocate(blocks * block_bytes);
+  if (!memory) {
+    return InvalidArgument(
+        Format("option 'kv_cache_bytes': {} KV blocks of {} bytes do not fit; {} bytes of device "
+               "memory are free ({})",
+               blocks, block_bytes, free_bytes, memory.error().message));
+  }
+  pool_.memory = std::move(*memory);
   return OkStatus();
 }
 

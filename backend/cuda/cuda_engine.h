@@ -70,6 +70,8 @@ class CudaEngine final : public Engine {
       : options_(options), notifier_(notifier) {}
   Status Build(std::shared_ptr<const DeviceWeights> weights);
   Status BuildPool(const DeviceWeights& weights);
+  Status BuildStages(const std::shared_ptr<const DeviceWeights>& weights,
+                     const std::shared_ptr<const CublasLt>& lt);
   Status MakeCurrent() const;
   void Fail(const Error& error);
   void RunEncodes();

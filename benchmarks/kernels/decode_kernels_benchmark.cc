@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "backend/kernels/decode_attention.h"
-#include "backend/kernels/kernel_test_util.h"
 #include "backend/kernels/projection.h"
 
 namespace seq2seq::kernels {
@@ -27,6 +26,12 @@ constexpr int32_t kFfn = 3584;
 constexpr int32_t kVocabulary = 32128;
 constexpr int32_t kSource = 512;
 constexpr int32_t kPosition = 64;
+
+void CheckCuda(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return;
+  std::printf("FAILED: %s: %s\n", what, cudaGetErrorString(error));
+  std::exit(1);
+}
 
 void* Allocate(size_t bytes) {
   void* data = nullptr;
