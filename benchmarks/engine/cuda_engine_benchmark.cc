@@ -14,7 +14,7 @@
 
 #include "backend/core/notifier.h"
 #include "backend/cuda/cuda_engine.h"
-#include "backend/testing/batch_runner.h"
+#include "backend/testing/engine_driver.h"
 #include "backend/testing/synthetic_checkpoint.h"
 
 namespace seq2seq {
@@ -34,10 +34,10 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-std::vector<BatchRequest> Requests(int32_t batch, int32_t source, int32_t tokens) {
+std::vector<DriverRequest> Requests(int32_t batch, int32_t source, int32_t tokens) {
   std::mt19937 engine(11);
-  std::vector<BatchRequest> requests(batch);
-  for (BatchRequest& request : requests) {
+  std::vector<DriverRequest> requests(batch);
+  for (DriverRequest& request : requests) {
     for (int32_t i = 0; i < source; ++i) {
       request.source.push_back(static_cast<int32_t>(engine() % 32000) + 3);
     }
@@ -49,7 +49,7 @@ std::vector<BatchRequest> Requests(int32_t batch, int32_t source, int32_t tokens
 }
 
 // One line of the table.
-Status Measure(std::shared_ptr<const DeviceWeights> weights, BatchRunner::Start start,
+Status Measure(std::shared_ptr<const DeviceWeights> weights, DecodeStart start,
                int32_t batch, int32_t source, int32_t tokens) {
   Notifier notifier;
   CudaEngineOptions options;
@@ -58,20 +58,24 @@ Status Measure(std::shared_ptr<const DeviceWeights> weights, BatchRunner::Start 
   options.max_decoder_tokens = tokens + 1;
   SEQ2SEQ_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
                            CudaEngine::Create(std::move(weights), options, &notifier));
-  BatchRunner runner(engine.get(), &notifier, start);
-  const std::vector<BatchRequest> requests = Requests(batch, source, tokens);
+  EngineDriver driver(engine.get(), &notifier);
+  const std::vector<DriverRequest> requests = Requests(batch, source, tokens);
   std::vector<double> totals;
   std::vector<double> firsts;
   std::vector<double> encodes;
   std::vector<double> steps;
   for (int i = 0; i <= kRepeats; ++i) {
-    SEQ2SEQ_ASSIGN_OR_RETURN(const std::vector<BatchOutcome> outcomes, runner.Run(requests));
+    driver.Reset();
+    SEQ2SEQ_ASSIGN_OR_RETURN(const std::vector<DriverSequence> sequences,
+                             driver.Generate(requests, start));
     if (i == 0) continue;  // warms up
-    totals.push_back(runner.total_ms());
-    encodes.push_back(runner.encode_ms());
-    steps.push_back(Median(runner.step_ms()));
+    totals.push_back(driver.times().total);
+    encodes.push_back(driver.times().encoded);
+    steps.push_back(Median(driver.times().steps));
     double first = 0.0;
-    for (const BatchOutcome& outcome : outcomes) first = std::max(first, outcome.first_token_ms);
+    for (const DriverSequence& sequence : sequences) {
+      first = std::max(first, sequence.first_token_ms);
+    }
     firsts.push_back(first);
   }
   std::printf(
@@ -83,7 +87,7 @@ Status Measure(std::shared_ptr<const DeviceWeights> weights, BatchRunner::Start 
   return OkStatus();
 }
 
-Status Benchmark(BatchRunner::Start start, const std::string& shape, DType dtype, int32_t source,
+Status Benchmark(DecodeStart start, const std::string& shape, DType dtype, int32_t source,
                  int32_t tokens, const std::vector<int32_t>& batches) {
   SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaSetDevice(0));
   std::shared_ptr<const DeviceWeights> weights;
@@ -104,9 +108,9 @@ Status Benchmark(BatchRunner::Start start, const std::string& shape, DType dtype
 
 int main(int argc, char** argv) {
   using namespace seq2seq;  // NOLINT: a benchmark's main
-  BatchRunner::Start start = BatchRunner::Start::kTogether;
+  DecodeStart start = DecodeStart::kTogether;
   if (argc > 1 && std::string(argv[1]) == "--join") {
-    start = BatchRunner::Start::kJoin;
+    start = DecodeStart::kAsEncoded;
     --argc;
     ++argv;
   }
