@@ -47,6 +47,14 @@ Status CudaEngine::Build(std::shared_ptr<const DeviceWeights> weights) {
   }
   encode_batch_.reserve(info_.max_encode_items);
   encoded_.reserve(info_.max_encode_items);
+  encode_results_.reserve(info_.max_encode_items);
+  good_sources_.reserve(info_.max_encode_items);
+  check_.emplace(CallLimits{.slots = options_.max_active_sequences,
+                            .source_tokens = options_.max_source_tokens,
+                            .decoder_tokens = options_.max_decoder_tokens,
+                            .block_tokens = kBlockTokens,
+                            .total_blocks = info_.total_blocks,
+                            .vocab_size = weights->spec.vocab_size});
   encode_thread_ = std::thread([this] { RunEncodes(); });
   step_thread_ = std::thread([this] { WatchSteps(); });
   return OkStatus();
@@ -139,6 +147,15 @@ void CudaEngine::Fail(const Error& error) {
 
 Status CudaEngine::StartEncode(std::span<const EncodeItem> batch) {
   SEQ2SEQ_RETURN_IF_ERROR(Health());
+  int64_t tokens = 0;
+  for (const EncodeItem& item : batch) tokens += static_cast<int64_t>(item.source_ids.size());
+  const int32_t limit = batch.size() == 1
+                            ? std::max(info_.max_encode_tokens, options_.max_source_tokens)
+                            : info_.max_encode_tokens;
+  if (static_cast<int64_t>(batch.size()) > info_.max_encode_items || tokens > limit) {
+    return Internal(Format("{} sources of {} tokens are more than one encode takes ({}, {})",
+                           batch.size(), tokens, info_.max_encode_items, limit));
+  }
   {
     std::lock_guard lock(encode_mutex_);
     if (!encode_batch_.empty()) return Internal("an encode is in flight already");
@@ -163,12 +180,29 @@ void CudaEngine::RunEncodes() {
     if (stop_encoding_) return;
     encode_waits_ = false;
     lock.unlock();
-    const Status status = device ? encoder_->Encode(encode_batch_) : device;
-    if (!status) Fail(status.error());
+    EncodeBatch(device);
     lock.lock();
-    for (const EncodeItem& item : encode_batch_) encoded_.push_back({item.ticket, status});
+    for (EncodeDone& done : encode_results_) encoded_.push_back(std::move(done));
     encode_batch_.clear();
     notifier_->Notify();
+  }
+}
+
+// Fills encode_results_. A source that cannot be encoded fails alone; a failure of the device takes
+// the others along.
+void CudaEngine::EncodeBatch(const Status& device) {
+  encode_results_.clear();
+  good_sources_.clear();
+  for (const EncodeItem& item : encode_batch_) {
+    encode_results_.push_back({item.ticket, check_->CheckSource(item)});
+    if (encode_results_.back().status) good_sources_.push_back(item);
+  }
+  if (good_sources_.empty()) return;
+  const Status status = device ? encoder_->Encode(good_sources_) : device;
+  if (status) return;
+  Fail(status.error());
+  for (EncodeDone& done : encode_results_) {
+    if (done.status) done.status = status;
   }
 }
 
@@ -176,10 +210,12 @@ Status CudaEngine::Launch(const StepPlan& plan) {
   SEQ2SEQ_RETURN_IF_ERROR(Health());
   SEQ2SEQ_RETURN_IF_ERROR(MakeCurrent());
   if (launched_ - polled_ >= kRing) return Internal("too many steps in flight");
+  SEQ2SEQ_RETURN_IF_ERROR(check_->CheckPlan(plan));
   if (const Status status = decoder_->Launch(plan, launched_); !status) {
-    if (status.error().code != ErrorCode::kInvalidArgument) Fail(status.error());
+    Fail(status.error());
     return status;
   }
+  check_->Apply(plan);
   in_flight_[launched_ % kRing] = {plan.step, static_cast<int32_t>(plan.rows.size()), OkStatus()};
   {
     std::lock_guard lock(step_mutex_);

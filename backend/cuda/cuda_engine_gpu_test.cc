@@ -10,6 +10,7 @@
 
 #include "backend/cuda/cuda_engine_test_util.h"
 #include "backend/engine/engine_factory.h"
+#include "backend/testing/engine_conformance.h"
 #include "backend/testing/tiny_checkpoint.h"
 
 namespace seq2seq {
@@ -65,6 +66,20 @@ size_t FreeBytes() {
   EXPECT_EQ(cudaMemGetInfo(&free_bytes, &total_bytes), cudaSuccess);
   return free_bytes;
 }
+
+Result<std::unique_ptr<Engine>> MakeCudaEngine(const std::shared_ptr<const Checkpoint>& checkpoint,
+                                               const ConformanceOptions& wanted,
+                                               Notifier* notifier) {
+  CudaEngineOptions options;
+  options.max_active_sequences = wanted.max_slots;
+  options.max_source_tokens = wanted.max_source_tokens;
+  options.max_decoder_tokens = wanted.max_decoder_tokens;
+  options.kv_cache_bytes = wanted.kv_cache_bytes;
+  return CudaEngine::Create(LoadWeights(*checkpoint, DType::kFloat32), options, notifier);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cuda, EngineConformanceTest,
+                         testing::Values(EngineMaker{"cuda", MakeCudaEngine}));
 
 // Both engines draw the same Philox numbers, so with logits that differ by 1e-6 they choose the
 // same tokens.

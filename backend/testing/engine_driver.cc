@@ -51,9 +51,9 @@ Result<std::vector<DriverSequence>> EngineDriver::Admit(std::span<const DriverRe
     sequence.request = request;
     SEQ2SEQ_ASSIGN_OR_RETURN(sequence.cross_blocks,
                              TakeBlocks(static_cast<int64_t>(request.source.size())));
-    SEQ2SEQ_ASSIGN_OR_RETURN(sequence.self_blocks,
-                             TakeBlocks(static_cast<int64_t>(request.prefix.size()) +
-                                        request.max_new_tokens - 1));
+    SEQ2SEQ_ASSIGN_OR_RETURN(
+        sequence.self_blocks,
+        TakeBlocks(static_cast<int64_t>(request.prefix.size()) + request.max_new_tokens - 1));
   }
   next_encode_ = 0;
   encoded_count_ = 0;

@@ -116,9 +116,9 @@ class EngineDriver {
   StepResult result_;
   std::deque<FlyingStep> flying_;
   std::vector<EncodeDone> done_;
-  size_t next_encode_ = 0;             // of one Encode() or Generate(): sources started
-  size_t encoded_count_ = 0;           // and ended
-  std::map<size_t, size_t> encodes_;   // StartEncode in flight -> sources not reported
+  size_t next_encode_ = 0;            // of one Encode() or Generate(): sources started
+  size_t encoded_count_ = 0;          // and ended
+  std::map<size_t, size_t> encodes_;  // StartEncode in flight -> sources not reported
   std::chrono::steady_clock::time_point begin_;
   double last_step_end_ = 0.0;
   GenerateTimes times_;

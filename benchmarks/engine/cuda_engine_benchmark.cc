@@ -49,8 +49,8 @@ std::vector<DriverRequest> Requests(int32_t batch, int32_t source, int32_t token
 }
 
 // One line of the table.
-Status Measure(std::shared_ptr<const DeviceWeights> weights, DecodeStart start,
-               int32_t batch, int32_t source, int32_t tokens) {
+Status Measure(std::shared_ptr<const DeviceWeights> weights, DecodeStart start, int32_t batch,
+               int32_t source, int32_t tokens) {
   Notifier notifier;
   CudaEngineOptions options;
   options.max_active_sequences = batch;
