@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <set>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "backend/testing/engine_rules.h"
 #include "backend/testing/tiny_checkpoint.h"
 
 namespace seq2seq {
@@ -32,6 +35,51 @@ void ExpectSame(const DriverSequence& one, const DriverSequence& other) {
     EXPECT_NEAR(one.logprobs[i], other.logprobs[i], kLogprobTolerance);
   }
 }
+
+// Hands everything on, and notes which rules of engine.h were broken on the way.
+class WatchedEngine final : public Engine {
+ public:
+  explicit WatchedEngine(Engine* engine) : engine_(engine), rules_(engine->info()) {}
+
+  const EngineInfo& info() const override { return engine_->info(); }
+  Status Health() const override { return engine_->Health(); }
+
+  Status StartEncode(std::span<const EncodeItem> batch) override {
+    SEQ2SEQ_RETURN_IF_ERROR(engine_->StartEncode(batch));
+    rules_.OnStartEncode(batch);
+    for (const EncodeItem& item : batch) encoding_.insert(item.ticket);
+    return OkStatus();
+  }
+
+  void PollEncoded(std::vector<EncodeDone>* done) override {
+    const size_t before = done->size();
+    engine_->PollEncoded(done);
+    for (size_t i = before; i < done->size(); ++i) {
+      const EncodeDone& one = (*done)[i];
+      if (encoding_.erase(one.ticket) == 0) rules_.Violate("an encode that nobody waits for");
+      rules_.OnEncodePolled(one.ticket, one.status.has_value());
+    }
+  }
+
+  Status Launch(const StepPlan& plan) override {
+    SEQ2SEQ_RETURN_IF_ERROR(engine_->Launch(plan));
+    rules_.OnLaunch(plan);
+    return OkStatus();
+  }
+
+  bool PollStep(StepResult* result) override {
+    if (!engine_->PollStep(result)) return false;
+    rules_.OnStepPolled(*result);
+    return true;
+  }
+
+  const std::vector<std::string>& violations() const { return rules_.violations(); }
+
+ private:
+  Engine* engine_;
+  EngineRules rules_;
+  std::set<uint64_t> encoding_;
+};
 
 }  // namespace
 
@@ -76,6 +124,42 @@ TEST_P(EngineConformanceTest, CompanyChangesNothing) {
     EXPECT_EQ((*together)[i].tokens.size(), 10 + 9 * i);
     ExpectSame(Alone(requests[i]), (*together)[i]);
   }
+}
+
+// As many encodes and steps in flight as the engine says, in both ways to start.
+TEST_P(EngineConformanceTest, WhatIsInFlightAtOnceChangesNothing) {
+  WatchedEngine watched(engine_.get());
+  EngineDriver driver(&watched, &notifier_);
+  std::vector<DriverRequest> requests;
+  for (int32_t i = 0; i < 6; ++i) {
+    requests.push_back(Request(i, 1 + 37 * i, 40 - 6 * i));
+    requests.back().min_new_tokens = 0;
+  }
+  std::vector<std::vector<DriverSequence>> runs;
+  for (const DecodeStart start :
+       {DecodeStart::kTogether, DecodeStart::kAsEncoded, DecodeStart::kTogether}) {
+    driver.Reset();
+    auto run = driver.Generate(requests, start);
+    ASSERT_TRUE(run) << run.error().message;
+    runs.push_back(std::move(*run));
+  }
+  for (size_t i = 0; i < requests.size(); ++i) {
+    SCOPED_TRACE(i);
+    const int32_t tokens = static_cast<int32_t>(runs[0][i].tokens.size());
+    EXPECT_EQ(runs[0][i].stop,
+              tokens == 40 - 6 * static_cast<int32_t>(i) && runs[0][i].tokens.back() != kEos
+                  ? StopReason::kLength
+                  : StopReason::kEos);
+    ExpectSame(runs[0][i], runs[1][i]);
+    ExpectSame(runs[0][i], runs[2][i]);
+  }
+  for (size_t i = 0; i < requests.size(); ++i) {
+    driver.Reset();
+    auto alone = driver.Generate({&requests[i], 1});
+    ASSERT_TRUE(alone) << alone.error().message;
+    ExpectSame((*alone)[0], runs[0][i]);
+  }
+  EXPECT_EQ(watched.violations(), std::vector<std::string>{});
 }
 
 TEST_P(EngineConformanceTest, JoiningMidRunEqualsAlone) {
