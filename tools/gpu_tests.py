@@ -108,7 +108,7 @@ class Build:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.jobs = options.jobs
         self.cuda = options.cuda
-        self.googletest = options.googletest / "googletest" if options.googletest else None
+        self.googletest = options.googletest
         self.includes = ["-I.", f"-I{self.cuda}/include"]
         if self.googletest:
             self.includes += ["-isystem", f"{self.googletest}/include"]
@@ -241,6 +241,14 @@ def run_sanitizers(build: Build, tests: list[Program], options: argparse.Namespa
     return good
 
 
+def googletest_folder(given: pathlib.Path, parser: argparse.ArgumentParser) -> pathlib.Path:
+    """The folder that holds src/ and include/: the given one, or googletest/ in it."""
+    for folder in (given.resolve(), given.resolve() / "googletest"):
+        if (folder / "src/gtest-all.cc").exists():
+            return folder
+    return parser.error(f"--googletest: {given} holds no src/gtest-all.cc")
+
+
 def parse(arguments: list[str]) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(
@@ -278,6 +286,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     )
     options = parser.parse_args(arguments)
     options.logs = options.logs or options.build_dir / "logs"
+    if options.googletest:
+        options.googletest = googletest_folder(options.googletest, parser)
+    if options.json:
+        options.json = options.json.resolve()
+        if not (options.json / "nlohmann/json.hpp").exists():
+            parser.error(f"--json: {options.json} holds no nlohmann/json.hpp")
     if options.sanitizers == []:
         options.sanitizers = list(SANITIZERS)
     return options
@@ -294,7 +308,11 @@ def main(arguments: list[str]) -> int:
     if not wanted:
         sys.exit(f"no program's name matches '{options.only}'")
     build = Build(options)
-    if not options.no_build:
+    if options.no_build:
+        missing = [each.name for each in wanted if not (build.folder / each.name).exists()]
+        if missing:
+            sys.exit(f"--no-build, but {build.folder} lacks {', '.join(missing)}")
+    else:
         if options.googletest is None and any(each.is_test for each in wanted):
             sys.exit("--googletest: a folder with GoogleTest's sources is needed")
         build.make(wanted)

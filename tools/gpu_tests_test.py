@@ -63,6 +63,22 @@ def test_sanitize_without_names_means_all_tools():
     assert gpu_tests.parse([]).sanitizers is None
 
 
+def test_googletest_is_the_folder_or_within_it(tmp_path):
+    (tmp_path / "googletest/src").mkdir(parents=True)
+    (tmp_path / "googletest/src/gtest-all.cc").touch()
+    for given in (tmp_path, tmp_path / "googletest"):
+        assert gpu_tests.parse(["--googletest", str(given)]).googletest == tmp_path / "googletest"
+    with pytest.raises(SystemExit):
+        gpu_tests.parse(["--googletest", str(tmp_path / "googletest/src")])
+
+
+def test_folders_without_programs_or_headers_are_refused(tmp_path):
+    with pytest.raises(SystemExit):
+        gpu_tests.parse(["--json", str(tmp_path)])
+    with pytest.raises(SystemExit, match="--no-build, but"):
+        gpu_tests.main(["--no-build", "--build-dir", str(tmp_path)])
+
+
 @pytest.mark.usefixtures("_tree")
 def test_an_unknown_name_ends_with_a_message():
     with pytest.raises(SystemExit, match="no program's name matches 'nothing'"):
