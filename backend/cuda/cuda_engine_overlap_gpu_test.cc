@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "backend/cuda/cuda_engine_test_util.h"
-#include "backend/testing/synthetic_checkpoint.h"
+#include "backend/testing/memory_checkpoint.h"
 
 namespace seq2seq {
 namespace {
@@ -45,7 +45,14 @@ DriverRequest Request(int32_t source_tokens, int32_t new_tokens) {
 // Decoding one sequence leaves most of the device idle: two engines that did not wait for each
 // other take hardly longer than one; two that did would take the sum.
 TEST(CudaOverlapTest, TimingOfTwoEnginesOnOneDevice) {
-  const SyntheticCheckpoint checkpoint({512, 512, 64, 8, 1024, 2, 12, true}, DType::kBFloat16);
+  const MemoryCheckpoint checkpoint({.vocab_size = 512,
+                                     .d_model = 512,
+                                     .d_kv = 64,
+                                     .num_heads = 8,
+                                     .d_ff = 1024,
+                                     .num_layers = 2,
+                                     .num_decoder_layers = 12,
+                                     .dtype = DType::kBFloat16});
   const auto weights = LoadWeights(checkpoint, DType::kBFloat16);
   DrivenEngine one(weights, Options(1, 64));
   DrivenEngine other(weights, Options(1, 64));
@@ -86,7 +93,14 @@ TEST(CudaOverlapTest, TimingOfTwoEnginesOnOneDevice) {
 
 // An encode of 8,192 tokens fills the device for milliseconds; steps of another sequence go on.
 TEST(CudaOverlapTest, TimingOfStepsBesideAnEncode) {
-  const SyntheticCheckpoint checkpoint({512, 1024, 64, 16, 2816, 24, 4, true}, DType::kBFloat16);
+  const MemoryCheckpoint checkpoint({.vocab_size = 512,
+                                     .d_model = 1024,
+                                     .d_kv = 64,
+                                     .num_heads = 16,
+                                     .d_ff = 2816,
+                                     .num_layers = 24,
+                                     .num_decoder_layers = 4,
+                                     .dtype = DType::kBFloat16});
   const auto weights = LoadWeights(checkpoint, DType::kBFloat16);
   DrivenEngine driven(weights, Options(2, 8192));
   driven.Generate({Request(64, 200), Request(8192, 1)});  // warms up

@@ -15,17 +15,38 @@
 #include "backend/core/notifier.h"
 #include "backend/cuda/cuda_engine.h"
 #include "backend/testing/engine_driver.h"
-#include "backend/testing/synthetic_checkpoint.h"
+#include "backend/testing/memory_checkpoint.h"
+#include "backend/testing/tiny_checkpoint.h"
 
 namespace seq2seq {
 namespace {
 
 constexpr int kRepeats = 3;
 
-SyntheticShape ShapeNamed(const std::string& name) {
-  if (name == "t5-small") return {32128, 512, 64, 8, 2048, 6, 6, false};
-  if (name == "flan-t5-xl") return {32128, 2048, 64, 32, 5120, 24, 24, true};
-  return {32128, 1536, 64, 24, 3584, 24, 24, true};  // 1.52e9 parameters
+TinyCheckpointOptions ShapeNamed(const std::string& name, DType dtype) {
+  TinyCheckpointOptions shape{.vocab_size = 32128,
+                              .d_model = 1536,  // 1.52e9 parameters
+                              .d_kv = 64,
+                              .num_heads = 24,
+                              .d_ff = 3584,
+                              .num_layers = 24,
+                              .num_decoder_layers = 24,
+                              .buckets = 32,
+                              .max_distance = 128,
+                              .dtype = dtype};
+  if (name == "flan-t5-xl") {
+    shape.d_model = 2048;
+    shape.num_heads = 32;
+    shape.d_ff = 5120;
+  } else if (name == "t5-small") {
+    shape.d_model = 512;
+    shape.num_heads = 8;
+    shape.d_ff = 2048;
+    shape.num_layers = 6;
+    shape.num_decoder_layers = 6;
+    shape.feed_forward_proj = "relu";
+  }
+  return shape;
 }
 
 double Median(std::vector<double> values) {
@@ -92,7 +113,7 @@ Status Benchmark(DecodeStart start, const std::string& shape, DType dtype, int32
   SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaSetDevice(0));
   std::shared_ptr<const DeviceWeights> weights;
   {
-    const SyntheticCheckpoint checkpoint(ShapeNamed(shape), dtype);
+    const MemoryCheckpoint checkpoint(ShapeNamed(shape, dtype));
     SEQ2SEQ_ASSIGN_OR_RETURN(weights, DeviceWeights::Load(checkpoint, dtype));
   }
   std::printf("shape %s, %s, %d source tokens, %d new tokens\n", shape.c_str(),
