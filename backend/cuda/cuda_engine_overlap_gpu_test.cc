@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "backend/cuda/cuda_engine_test_util.h"
+#include "backend/cuda/device_holder.h"
+#include "backend/cuda/pinned_buffer.h"
 #include "backend/testing/memory_checkpoint.h"
 
 namespace seq2seq {
@@ -89,6 +91,28 @@ TEST(CudaOverlapTest, TimingOfTwoEnginesOnOneDevice) {
   std::printf("alone %.2f and %.2f ms, both at once %.2f ms: %.2f of the sum\n", Median(ones),
               Median(others), Median(boths), ratio);
   EXPECT_LT(ratio, 0.75);
+}
+
+// The default stream is busy all the while: what has to do with it, or with the whole device,
+// waits.
+TEST(CudaOverlapTest, NothingWaitsForTheDefaultStream) {
+  const MemoryCheckpoint checkpoint({.vocab_size = 512,
+                                     .d_model = 128,
+                                     .d_kv = 64,
+                                     .num_heads = 2,
+                                     .d_ff = 256,
+                                     .dtype = DType::kBFloat16});
+  DrivenEngine driven(LoadWeights(checkpoint, DType::kBFloat16), Options(2, 64));
+  const std::vector<DriverRequest> requests = {Request(64, 20), Request(33, 10)};
+  driven.Generate(requests);  // loads the kernels, which waits for the device
+  const PinnedBuffer word = ValueOf(PinnedBuffer::Allocate(sizeof(HeldDevice)));
+  volatile HeldDevice* const say = word.as<HeldDevice>();
+  *say = HeldDevice::kHeld;
+  ASSERT_EQ(LaunchStreamHolder(say, cudaStreamLegacy), cudaSuccess);
+  driven.Generate(requests);
+  EXPECT_EQ(cudaStreamQuery(cudaStreamLegacy), cudaErrorNotReady) << "it was waited for";
+  *say = HeldDevice::kReleased;
+  EXPECT_EQ(cudaStreamSynchronize(cudaStreamLegacy), cudaSuccess);
 }
 
 // An encode of 8,192 tokens fills the device for milliseconds; steps of another sequence go on.

@@ -20,6 +20,11 @@ __global__ void __launch_bounds__(kThreads) HoldKernel(const volatile HeldDevice
   if (*word == HeldDevice::kLost) __trap();
 }
 
+cudaError_t Launch(int blocks, const volatile HeldDevice* word, cudaStream_t stream) {
+  HoldKernel<<<blocks, kThreads, 0, stream>>>(word);
+  return cudaGetLastError();
+}
+
 }  // namespace
 
 cudaError_t LaunchDeviceHolder(const volatile HeldDevice* word, cudaStream_t stream) {
@@ -33,8 +38,11 @@ cudaError_t LaunchDeviceHolder(const volatile HeldDevice* word, cudaStream_t str
     const cudaError_t error = cudaDeviceGetAttribute(value, attribute, device);
     if (error != cudaSuccess) return error;
   }
-  HoldKernel<<<processors*(threads / kThreads), kThreads, 0, stream>>>(word);
-  return cudaGetLastError();
+  return Launch(processors * (threads / kThreads), word, stream);
+}
+
+cudaError_t LaunchStreamHolder(const volatile HeldDevice* word, cudaStream_t stream) {
+  return Launch(1, word, stream);
 }
 
 }  // namespace seq2seq

@@ -1,4 +1,4 @@
-// Takes a whole device away from everybody else, for tests of what then happens.
+// Takes a device or a stream away from everybody else, for tests of what then happens.
 #ifndef SEQ2SEQ_BACKEND_CUDA_DEVICE_HOLDER_H_
 #define SEQ2SEQ_BACKEND_CUDA_DEVICE_HOLDER_H_
 
@@ -8,7 +8,7 @@
 
 namespace seq2seq {
 
-// What DeviceHolder's kernel waits for.
+// What the kernels wait for.
 enum class HeldDevice : int32_t {
   kHeld,
   kReleased,  // the kernel ends
@@ -19,6 +19,9 @@ enum class HeldDevice : int32_t {
 // kernel of this process runs, until *word (host memory that the device can address) says
 // otherwise, or for 20 s.
 cudaError_t LaunchDeviceHolder(const volatile HeldDevice* word, cudaStream_t stream);
+
+// The same with one block, which holds up the stream alone.
+cudaError_t LaunchStreamHolder(const volatile HeldDevice* word, cudaStream_t stream);
 
 }  // namespace seq2seq
 
