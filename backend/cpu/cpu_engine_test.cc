@@ -28,7 +28,7 @@ Result<std::unique_ptr<Engine>> MakeCpuEngine(std::shared_ptr<const Checkpoint> 
   options.max_decoder_tokens = wanted.max_decoder_tokens;
   options.kv_cache_bytes = wanted.kv_cache_bytes;
   options.cpu_threads = 3;
-  return MakeEngineFactory(std::move(checkpoint))->Create(options, notifier);
+  return MakeCpuEngineFactory(std::move(checkpoint))->Create(options, notifier);
 }
 
 INSTANTIATE_TEST_SUITE_P(Cpu, EngineConformanceTest,

@@ -8,8 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "backend/cpu/cpu_engine_factory.h"
+#include "backend/cuda/cuda_engine_factory.h"
 #include "backend/cuda/cuda_engine_test_util.h"
-#include "backend/engine/engine_factory.h"
 #include "backend/testing/engine_conformance.h"
 #include "backend/testing/tiny_checkpoint.h"
 
@@ -70,12 +71,14 @@ size_t FreeBytes() {
 Result<std::unique_ptr<Engine>> MakeCudaEngine(const std::shared_ptr<const Checkpoint>& checkpoint,
                                                const ConformanceOptions& wanted,
                                                Notifier* notifier) {
-  CudaEngineOptions options;
+  EngineOptions options;
+  options.kind = EngineKind::kCuda;
   options.max_active_sequences = wanted.max_slots;
   options.max_source_tokens = wanted.max_source_tokens;
   options.max_decoder_tokens = wanted.max_decoder_tokens;
   options.kv_cache_bytes = wanted.kv_cache_bytes;
-  return CudaEngine::Create(LoadWeights(*checkpoint, DType::kFloat32), options, notifier);
+  options.weights_dtype = DType::kFloat32;
+  return MakeCudaEngineFactory(checkpoint)->Create(options, notifier);
 }
 
 INSTANTIATE_TEST_SUITE_P(Cuda, EngineConformanceTest,
@@ -102,7 +105,7 @@ TEST(CudaSamplingTest, ChoosesTheTokensOfTheCpuEngine) {
   cpu_options.max_source_tokens = 200;
   cpu_options.max_decoder_tokens = 100;
   const std::unique_ptr<Engine> cpu =
-      ValueOf(MakeEngineFactory(checkpoint)->Create(cpu_options, &notifier));
+      ValueOf(MakeCpuEngineFactory(checkpoint)->Create(cpu_options, &notifier));
   EngineDriver cpu_driver(cpu.get(), &notifier);
   const std::vector<DriverSequence> truth = ValueOf(cpu_driver.Generate(requests));
   DrivenEngine cuda(LoadWeights(*checkpoint, DType::kFloat32), SmallOptions());
