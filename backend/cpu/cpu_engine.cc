@@ -63,6 +63,12 @@ Status CpuEngine::Start(const CpuEngineOptions& options) {
                                                .max_source_tokens = options.max_source_tokens,
                                                .max_decoder_tokens = options.max_decoder_tokens,
                                                .eos_token_ids = options.eos_token_ids}));
+  check_.emplace(CallLimits{.slots = slots,
+                            .source_tokens = options.max_source_tokens,
+                            .decoder_tokens = options.max_decoder_tokens,
+                            .block_tokens = info_.block_tokens,
+                            .total_blocks = info_.total_blocks,
+                            .vocab_size = spec.vocab_size});
   encode_results_.reserve(slots);
   encode_sources_.reserve(slots);
   step_.Reserve(slots);
@@ -77,31 +83,6 @@ CpuEngine::~CpuEngine() {
   }
   wake_.notify_one();
   if (worker_.joinable()) worker_.join();
-}
-
-Status CpuEngine::CheckItem(const EncodeItem& item) const {
-  const auto length = static_cast<int64_t>(item.source_ids.size());
-  const int32_t vocab = weights_->spec().vocab_size;
-  if (length == 0) return InvalidArgument("the source is empty; at least one token is needed");
-  if (length > encoder_->max_source_tokens()) {
-    return Internal(Format("the source has {} tokens; at most {} are allowed", length,
-                           encoder_->max_source_tokens()));
-  }
-  for (int32_t id : item.source_ids) {
-    if (id < 0 || id >= vocab) {
-      return InvalidArgument(Format("the source has token {}; allowed: 0 to {}", id, vocab - 1));
-    }
-  }
-  const auto capacity = static_cast<int64_t>(item.cross_blocks.size()) * info_.block_tokens;
-  if (capacity < length) {
-    return Internal(Format("a source of {} tokens got cross blocks for {}", length, capacity));
-  }
-  for (BlockId block : item.cross_blocks) {
-    if (block < 0 || block >= info_.total_blocks) {
-      return Internal(Format("a source got block {}; there are {}", block, info_.total_blocks));
-    }
-  }
-  return OkStatus();
 }
 
 Status CpuEngine::StartEncode(std::span<const EncodeItem> batch) {
@@ -119,7 +100,7 @@ Status CpuEngine::StartEncode(std::span<const EncodeItem> batch) {
   encode_results_.clear();
   encode_sources_.clear();
   for (const EncodeItem& item : batch) {
-    Status status = CheckItem(item);
+    Status status = check_->CheckSource(item);
     if (status) encode_sources_.push_back({item.source_ids, item.cross_blocks});
     encode_results_.push_back({item.ticket, std::move(status)});
   }

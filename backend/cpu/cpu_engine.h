@@ -18,6 +18,7 @@
 #include "backend/cpu/step_runner.h"
 #include "backend/cpu/thread_pool.h"
 #include "backend/cpu/weights.h"
+#include "backend/engine/call_check.h"
 #include "backend/engine/engine.h"
 
 namespace seq2seq::cpu {
@@ -59,9 +60,6 @@ class CpuEngine final : public Engine {
   // Everything that can fail or throw.
   Status Start(const CpuEngineOptions& options);
 
-  // An error if the source can't be encoded; it concerns this item alone.
-  Status CheckItem(const EncodeItem& item) const;
-
   void WorkerMain();
   // Blocks until there is something to do.
   Task NextTask();
@@ -73,6 +71,7 @@ class CpuEngine final : public Engine {
   EngineInfo info_;
   std::unique_ptr<ThreadPool> pool_;
   std::optional<KvPool> kv_;
+  std::optional<CallCheck> check_;
 
   // The batch being encoded and the step being run belong to the scheduler's thread while the phase
   // is kIdle or kDone, to the worker otherwise.

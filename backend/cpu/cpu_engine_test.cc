@@ -2,26 +2,37 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "backend/core/notifier.h"
 #include "backend/cpu/cpu_engine_factory.h"
 #include "backend/engine/engine_factory.h"
 #include "backend/model/checkpoint.h"
+#include "backend/testing/engine_conformance.h"
 #include "backend/testing/engine_driver.h"
 #include "backend/testing/tiny_checkpoint.h"
 
 namespace seq2seq {
 namespace {
 
-constexpr float kLogprobTolerance = 1e-4F;
-constexpr int32_t kEos = 1;
+Result<std::unique_ptr<Engine>> MakeCpuEngine(std::shared_ptr<const Checkpoint> checkpoint,
+                                              const ConformanceOptions& wanted,
+                                              Notifier* notifier) {
+  EngineOptions options;
+  options.max_active_sequences = wanted.max_slots;
+  options.max_source_tokens = wanted.max_source_tokens;
+  options.max_decoder_tokens = wanted.max_decoder_tokens;
+  options.kv_cache_bytes = wanted.kv_cache_bytes;
+  options.cpu_threads = 3;
+  return MakeCpuEngineFactory(std::move(checkpoint))->Create(options, notifier);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, EngineConformanceTest,
+                         testing::Values(EngineMaker{"cpu", MakeCpuEngine}));
 
 class CpuEngineTest : public testing::Test {
  protected:
@@ -62,243 +73,12 @@ class CpuEngineTest : public testing::Test {
     return sequences ? (*sequences)[0] : DriverSequence();
   }
 
-  static void ExpectSame(const DriverSequence& one, const DriverSequence& other) {
-    EXPECT_EQ(one.tokens, other.tokens);
-    ASSERT_EQ(one.logprobs.size(), other.logprobs.size());
-    for (size_t i = 0; i < one.logprobs.size(); ++i) {
-      EXPECT_NEAR(one.logprobs[i], other.logprobs[i], kLogprobTolerance);
-    }
-  }
-
   Notifier notifier_;
   EngineOptions options_;
   std::unique_ptr<EngineFactory> factory_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<EngineDriver> driver_;
 };
-
-TEST_F(CpuEngineTest, CompanyChangesNothing) {
-  std::vector<DriverRequest> requests;
-  for (int32_t i = 0; i < 6; ++i) requests.push_back(Request(i, 1 + 37 * i, 10 + 9 * i));
-  requests[3].sampling.do_sample = true;
-  requests[3].sampling.seed = 77;
-  auto together = driver_->Generate(requests);
-  ASSERT_TRUE(together) << together.error().message;
-  for (size_t i = 0; i < requests.size(); ++i) {
-    SCOPED_TRACE(i);
-    EXPECT_EQ((*together)[i].tokens.size(), 10 + 9 * i);
-    ExpectSame(Alone(requests[i]), (*together)[i]);
-  }
-}
-
-TEST_F(CpuEngineTest, JoiningMidRunEqualsAlone) {
-  const std::vector<DriverRequest> requests = {Request(1, 50, 60), Request(2, 9, 40)};
-  auto first = driver_->Encode({&requests[0], 1});
-  ASSERT_TRUE(first);
-  driver_->Enter(&(*first)[0]);
-  std::vector<DriverSequence*> rows = {&(*first)[0]};
-  for (int32_t step = 0; step < 17; ++step) ASSERT_TRUE(driver_->Step(rows));
-  auto second = driver_->Encode({&requests[1], 1});
-  ASSERT_TRUE(second);
-  driver_->Enter(&(*second)[0]);
-  rows = {&(*second)[0], &(*first)[0]};  // rows need not keep their order
-  for (int32_t step = 0; step < 40; ++step) ASSERT_TRUE(driver_->Step(rows));
-  driver_->Leave(&(*second)[0]);
-  rows = {&(*first)[0]};
-  for (int32_t step = 57; step < 60; ++step) ASSERT_TRUE(driver_->Step(rows));
-  ExpectSame(Alone(requests[0]), (*first)[0]);
-  ExpectSame(Alone(requests[1]), (*second)[0]);
-}
-
-TEST_F(CpuEngineTest, APausedSequenceComesBackInAnotherSlot) {
-  const std::vector<DriverRequest> requests = {Request(1, 50, 45), Request(2, 9, 45)};
-  const DriverSequence truth = Alone(requests[0]);
-  auto sequences = driver_->Encode(requests);
-  ASSERT_TRUE(sequences);
-  DriverSequence* paused = &(*sequences)[0];
-  DriverSequence* other = &(*sequences)[1];
-  driver_->Enter(paused);
-  std::vector<DriverSequence*> rows = {paused};
-  for (int32_t step = 0; step < 20; ++step) ASSERT_TRUE(driver_->Step(rows));
-  const SlotId before = paused->slot;
-  driver_->Leave(paused);
-  driver_->Enter(other);  // takes the slot that became free
-  rows = {other};
-  for (int32_t step = 0; step < 5; ++step) ASSERT_TRUE(driver_->Step(rows));
-  driver_->Enter(paused);
-  ASSERT_NE(paused->slot, before);
-  rows = {other, paused};
-  for (int32_t step = 20; step < 45; ++step) ASSERT_TRUE(driver_->Step(rows));
-  EXPECT_EQ(paused->stop, StopReason::kLength);
-  ExpectSame(truth, *paused);
-}
-
-// Forcing the first tokens of an answer as a prefix must bring the rest of it; the prefix is longer
-// than one pass of the decoder takes.
-TEST_F(CpuEngineTest, APrefixContinuesLikeTheWholeAnswer) {
-  const DriverSequence whole = Alone(Request(5, 30, 150));
-  for (int32_t forced : {1, 31, 32, 33, 70, 149}) {
-    SCOPED_TRACE(forced);
-    DriverRequest request = Request(5, 30, 150 - forced);
-    request.prefix.insert(request.prefix.end(), whole.tokens.begin(),
-                          whole.tokens.begin() + forced);
-    // Beside others, so that passes are cut within the prefix.
-    const std::vector<DriverRequest> requests = {Request(6, 4, 3), request, Request(7, 44, 5)};
-    driver_->Reset();
-    auto sequences = driver_->Generate(requests);
-    ASSERT_TRUE(sequences) << sequences.error().message;
-    const std::vector<int32_t> rest(whole.tokens.begin() + forced, whole.tokens.end());
-    EXPECT_EQ((*sequences)[1].tokens, rest);
-  }
-}
-
-TEST_F(CpuEngineTest, LongSourcesEncodeInSlicesLikeShortOnes) {
-  // More tokens than a slice and than a batch take; neighbours share slices with it.
-  const std::vector<DriverRequest> requests = {Request(1, 100, 12), Request(2, 2500, 12),
-                                               Request(3, 700, 12), Request(4, 130, 12)};
-  auto together = driver_->Generate(requests);
-  ASSERT_TRUE(together) << together.error().message;
-  for (size_t i = 0; i < requests.size(); ++i) ExpectSame(Alone(requests[i]), (*together)[i]);
-}
-
-TEST_F(CpuEngineTest, StopsAtEosAndMasksTheSlotAfterwards) {
-  // Some source of a few ends by itself within 150 tokens; min_new_tokens then moves its end.
-  for (int32_t seed = 0; seed < 400; ++seed) {
-    DriverRequest request = Request(seed, 3 + seed % 20, 150);
-    request.min_new_tokens = 0;
-    DriverSequence sequence = Alone(request);
-    if (sequence.stop != StopReason::kEos) continue;
-    const size_t length = sequence.tokens.size();
-    EXPECT_EQ(sequence.tokens.back(), kEos);
-    EXPECT_EQ(std::count(sequence.tokens.begin(), sequence.tokens.end(), kEos), 1);
-    float score = 0.0F;
-    for (float logprob : sequence.logprobs) score += logprob;
-    EXPECT_NEAR(sequence.score, score, kLogprobTolerance);
-    request.min_new_tokens = static_cast<int32_t>(length);
-    const DriverSequence longer = Alone(request);
-    EXPECT_GT(longer.tokens.size(), length);
-    EXPECT_NE(longer.tokens[length - 1], kEos);
-
-    request.min_new_tokens = 0;
-    auto again = driver_->Encode({&request, 1});
-    ASSERT_TRUE(again);
-    driver_->Enter(&(*again)[0]);
-    DriverSequence* row = &(*again)[0];
-    for (size_t step = 0; step < length + 3; ++step) ASSERT_TRUE(driver_->Step({&row, 1}));
-    EXPECT_EQ(row->tokens.size(), length);
-    EXPECT_EQ(driver_->last_result().rows[0].token_count, 0);
-    return;
-  }
-  FAIL() << "no source ends by itself";
-}
-
-TEST_F(CpuEngineTest, ABadSourceFailsAlone) {
-  std::vector<DriverRequest> requests = {Request(1, 20, 8), Request(2, 20, 8), Request(3, 20, 8),
-                                         Request(4, 20, 8)};
-  requests[0].source[7] = 40;
-  requests[1].source[0] = -1;
-  requests[2].source.clear();
-  auto sequences = driver_->Generate(requests);
-  ASSERT_TRUE(sequences) << sequences.error().message;
-  for (int32_t i = 0; i < 3; ++i) {
-    ASSERT_FALSE((*sequences)[i].status);
-    EXPECT_EQ((*sequences)[i].status.error().code, ErrorCode::kInvalidArgument);
-  }
-  EXPECT_NE((*sequences)[0].status.error().message.find("40"), std::string::npos);
-  EXPECT_TRUE((*sequences)[3].status);
-  EXPECT_TRUE(engine_->Health());
-  ExpectSame(Alone(requests[3]), (*sequences)[3]);
-}
-
-TEST_F(CpuEngineTest, ASourceAboveTheLimitIsRefusedInABatchToo) {
-  driver_.reset();
-  options_.max_source_tokens = 30;
-  auto engine = factory_->Create(options_, &notifier_);
-  ASSERT_TRUE(engine) << engine.error().message;
-  engine_ = std::move(*engine);
-  driver_ = std::make_unique<EngineDriver>(engine_.get(), &notifier_);
-  auto sequences =
-      driver_->Generate(std::vector<DriverRequest>{Request(1, 31, 8), Request(2, 30, 8)});
-  ASSERT_TRUE(sequences) << sequences.error().message;
-  ASSERT_FALSE((*sequences)[0].status);
-  EXPECT_NE((*sequences)[0].status.error().message.find("30"), std::string::npos);
-  EXPECT_TRUE((*sequences)[1].status);
-}
-
-TEST_F(CpuEngineTest, APlanThatBreaksTheAgreementChangesNothing) {
-  const DriverRequest request = Request(1, 20, 10);
-  auto sequences = driver_->Encode({&request, 1});
-  ASSERT_TRUE(sequences);
-  StepPlan plan;
-  plan.rows = {0};
-  EXPECT_FALSE(engine_->Launch(plan));  // not bound
-  BindRecord bind;
-  const std::vector<int32_t> prefix = {0, 40};
-  const std::vector<BlockId> blocks = {0, 1};
-  bind.pending_tokens = std::span(prefix).first(1);
-  bind.max_new_tokens = 10;
-  bind.source_length = 20;
-  bind.cross_blocks = blocks;
-  bind.self_blocks = blocks;
-  const auto refused = [&](auto change) {
-    BindRecord changed = bind;
-    change(&changed);
-    plan.bind = {changed};
-    const Status status = engine_->Launch(plan);
-    return !status && status.error().code == ErrorCode::kInternal;
-  };
-  EXPECT_TRUE(refused([](BindRecord* record) { record->slot = 6; }));
-  EXPECT_TRUE(
-      refused([](BindRecord* record) { record->slot = 1; }));  // the row's slot is not bound
-  EXPECT_TRUE(refused([&](BindRecord* record) { record->pending_tokens = prefix; }));
-  EXPECT_TRUE(refused([](BindRecord* record) { record->pending_tokens = {}; }));
-  EXPECT_TRUE(refused([](BindRecord* record) { record->max_new_tokens = 0; }));
-  EXPECT_TRUE(refused([](BindRecord* record) { record->max_new_tokens = 1000000; }));
-  EXPECT_TRUE(refused([](BindRecord* record) { record->position = 64; }));
-  EXPECT_TRUE(refused([](BindRecord* record) { record->source_length = 65; }));
-  EXPECT_TRUE(refused([](BindRecord* record) { record->cross_blocks = {}; }));
-  const std::vector<BlockId> beyond = {engine_->info().total_blocks};
-  EXPECT_TRUE(refused([&](BindRecord* record) { record->self_blocks = beyond; }));
-  driver_->Enter(&(*sequences)[0]);
-  DriverSequence* row = &(*sequences)[0];
-  for (int32_t step = 0; step < 10; ++step) ASSERT_TRUE(driver_->Step({&row, 1}));
-  ExpectSame(Alone(request), *row);
-}
-
-TEST_F(CpuEngineTest, EncodesRunBesideSteps) {
-  const std::vector<DriverRequest> requests = {Request(1, 20, 150), Request(2, 2900, 6)};
-  auto first = driver_->Encode({&requests[0], 1});
-  ASSERT_TRUE(first);
-  std::vector<BlockId> cross;
-  for (BlockId block = 100; block < 200; ++block) cross.push_back(block);
-  ASSERT_GE(engine_->info().total_blocks, 200);
-  const EncodeItem item{9, requests[1].source, cross};
-  ASSERT_TRUE(engine_->StartEncode({&item, 1}));
-  EXPECT_FALSE(engine_->StartEncode({&item, 1}));  // one at a time
-  driver_->Enter(&(*first)[0]);
-  DriverSequence* row = &(*first)[0];
-  std::vector<EncodeDone> done;
-  int32_t steps = 0;
-  for (; steps < 150; ++steps) ASSERT_TRUE(driver_->Step({&row, 1}));
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  while (done.empty() && std::chrono::steady_clock::now() < deadline) {
-    engine_->PollEncoded(&done);
-    if (done.empty()) notifier_.WaitFor(std::chrono::seconds(1));
-  }
-  ASSERT_EQ(done.size(), 1U);
-  EXPECT_EQ(done[0].ticket, 9U);
-  EXPECT_TRUE(done[0].status);
-  ExpectSame(Alone(requests[0]), *row);
-}
-
-TEST_F(CpuEngineTest, CanBeDestroyedWithWorkInFlight) {
-  const DriverRequest request = Request(1, 2900, 100);
-  std::vector<BlockId> cross;
-  for (BlockId block = 0; block < 100; ++block) cross.push_back(block);
-  const EncodeItem item{1, request.source, cross};
-  ASSERT_TRUE(engine_->StartEncode({&item, 1}));
-  engine_.reset();
-}
 
 TEST_F(CpuEngineTest, OptionsThatDoNotFitAreNamed) {
   options_.kv_cache_bytes = 1000;

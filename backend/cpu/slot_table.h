@@ -3,18 +3,17 @@
 #define SEQ2SEQ_BACKEND_CPU_SLOT_TABLE_H_
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "backend/core/ids.h"
 #include "backend/core/sampling_options.h"
 #include "backend/core/status.h"
+#include "backend/engine/call_check.h"
 #include "backend/engine/step.h"
 
 namespace seq2seq::cpu {
 
 struct Slot {
-  bool bound = false;
   bool ended = false;          // its stop was reported; rows of it are masked
   int32_t pending_count = 0;   // tokens not in the cache yet
   int32_t* pending = nullptr;  // [pending_count]
@@ -29,40 +28,25 @@ struct Slot {
   BlockId* cross_blocks = nullptr;
 };
 
-struct SlotLimits {
-  int32_t slots = 0;
-  int32_t source_tokens = 0;
-  int32_t decoder_tokens = 0;
-  int32_t block_tokens = 0;
-  int32_t total_blocks = 0;
-  int32_t vocab_size = 0;
-};
-
 // Checks plans and applies their bind and unbind records. Allocates when made only. Not
 // thread-safe.
 class SlotTable {
  public:
-  explicit SlotTable(const SlotLimits& limits);
+  explicit SlotTable(const CallLimits& limits);
 
   // kInternal names the first record that breaks the agreement of step.h; nothing changes.
-  [[nodiscard]] Status Check(const StepPlan& plan);
+  [[nodiscard]] Status Check(const StepPlan& plan) { return check_.CheckPlan(plan); }
   // Applies the records of a checked plan.
   void Apply(const StepPlan& plan);
 
   Slot& operator[](SlotId slot) { return slots_[slot]; }
 
  private:
-  Status CheckBind(const BindRecord& record) const;
-  Status CheckBlocks(std::span<const BlockId> blocks, int32_t tokens, const char* kind,
-                     SlotId slot) const;
-  bool Exists(SlotId slot) const { return slot >= 0 && slot < limits_.slots; }
-
-  SlotLimits limits_;
+  CallLimits limits_;
+  CallCheck check_;
   std::vector<Slot> slots_;
   std::vector<int32_t> pending_;  // [slots, decoder_tokens]
   std::vector<BlockId> blocks_;   // [slots, self blocks and cross blocks]
-  std::vector<uint8_t> bound_;    // scratch of Check()
-  std::vector<uint8_t> in_row_;   // scratch of Check()
 };
 
 }  // namespace seq2seq::cpu

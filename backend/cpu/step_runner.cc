@@ -7,14 +7,14 @@
 namespace seq2seq::cpu {
 
 StepRunner::StepRunner(const Compute& compute, std::vector<int32_t> eos_token_ids,
-                       const SlotLimits& limits)
+                       const CallLimits& limits)
     : compute_(compute), eos_token_ids_(std::move(eos_token_ids)), slots_(limits) {}
 
 Result<std::unique_ptr<StepRunner>> StepRunner::Create(const Weights* weights,
                                                        const Compute& compute, KvPool* kv,
                                                        StepRunnerOptions options) {
   const int32_t vocab = weights->spec().vocab_size;
-  const SlotLimits limits{.slots = options.max_slots,
+  const CallLimits limits{.slots = options.max_slots,
                           .source_tokens = options.max_source_tokens,
                           .decoder_tokens = options.max_decoder_tokens,
                           .block_tokens = kPanelColumns,

@@ -40,7 +40,7 @@ class StepRunner {
   void Run(StepResult* result);
 
  private:
-  StepRunner(const Compute& compute, std::vector<int32_t> eos_token_ids, const SlotLimits& limits);
+  StepRunner(const Compute& compute, std::vector<int32_t> eos_token_ids, const CallLimits& limits);
 
   // Gives the decoder what is not in the cache yet; the last token's logits go to `row`.
   void Feed(const Slot& slot, int32_t row);

@@ -167,32 +167,6 @@ const CudaGraph& CudaDecoder::GraphFor(int32_t rows) const {
   return std::ranges::find_if(buckets_, [rows](const Bucket& b) { return b.rows >= rows; })->graph;
 }
 
-Status CudaDecoder::CheckPlan(const StepPlan& plan) const {
-  const auto limit = static_cast<size_t>(limits_.max_slots);
-  if (plan.rows.size() > limit || plan.bind.size() > limit) {
-    return InvalidArgument(Format("a step of {} rows and {} binds; the engine has {} slots",
-                                  plan.rows.size(), plan.bind.size(), limits_.max_slots));
-  }
-  const auto is_slot = [&](SlotId slot) { return slot >= 0 && slot < limits_.max_slots; };
-  for (const SlotId slot : plan.rows) {
-    if (!is_slot(slot)) return InvalidArgument(Format("row of slot {}", slot));
-  }
-  for (const BindRecord& bind : plan.bind) {
-    const bool fits = is_slot(bind.slot) && !bind.pending_tokens.empty() &&
-                      bind.pending_tokens.size() <= static_cast<size_t>(tables_.pending_stride) &&
-                      bind.self_blocks.size() <= static_cast<size_t>(tables_.self_stride) &&
-                      bind.cross_blocks.size() <= static_cast<size_t>(tables_.cross_stride);
-    if (!fits) {
-      return InvalidArgument(Format(
-          "bind of slot {} with {} pending tokens, {} self and {} cross blocks; at most {} "
-          "slots, {}, {} and {}",
-          bind.slot, bind.pending_tokens.size(), bind.self_blocks.size(), bind.cross_blocks.size(),
-          limits_.max_slots, tables_.pending_stride, tables_.self_stride, tables_.cross_stride));
-    }
-  }
-  return OkStatus();
-}
-
 int32_t CudaDecoder::PassesFor(const StepPlan& plan) {
   for (const BindRecord& bind : plan.bind) {
     pending_counts_[bind.slot] = static_cast<int32_t>(bind.pending_tokens.size());
@@ -220,13 +194,17 @@ Status CudaDecoder::Upload(const StepPlan& plan, uint64_t sequence, int32_t pass
   int32_t word = 0;
   for (size_t i = 0; i < plan.bind.size(); ++i) {
     const BindRecord& bind = plan.bind[i];
+    // More blocks than the tables hold are never reached.
+    const auto self = bind.self_blocks.first(
+        std::min(bind.self_blocks.size(), static_cast<size_t>(tables_.self_stride)));
+    const auto cross = bind.cross_blocks.first(
+        std::min(bind.cross_blocks.size(), static_cast<size_t>(tables_.cross_stride)));
     uploads[i].state = StateOf(bind);
     uploads[i].slot = bind.slot;
     uploads[i].first_word = word;
-    uploads[i].self_count = static_cast<int32_t>(bind.self_blocks.size());
-    uploads[i].cross_count = static_cast<int32_t>(bind.cross_blocks.size());
-    for (const std::span<const int32_t> list :
-         {bind.pending_tokens, bind.self_blocks, bind.cross_blocks}) {
+    uploads[i].self_count = static_cast<int32_t>(self.size());
+    uploads[i].cross_count = static_cast<int32_t>(cross.size());
+    for (const std::span<const int32_t> list : {bind.pending_tokens, self, cross}) {
       std::memcpy(words + word, list.data(), list.size_bytes());
       word += static_cast<int32_t>(list.size());
     }
@@ -260,7 +238,6 @@ Status CudaDecoder::LaunchPasses(const StepPlan& plan, uint64_t sequence, int32_
 }
 
 Status CudaDecoder::Launch(const StepPlan& plan, uint64_t sequence) {
-  SEQ2SEQ_RETURN_IF_ERROR(CheckPlan(plan));
   const int32_t passes = PassesFor(plan);
   if (!SameRows(plan) || passes > 1) {
     rows_known_ = false;

@@ -46,7 +46,7 @@ class CudaDecoder {
   CudaDecoder(const CudaDecoder&) = delete;
   CudaDecoder& operator=(const CudaDecoder&) = delete;
 
-  // Queues the step; it is the `sequence`th (0, 1, ...). kInvalidArgument: nothing was queued.
+  // Queues the step, which CallCheck has passed; it is the `sequence`th (0, 1, ...).
   [[nodiscard]] Status Launch(const StepPlan& plan, uint64_t sequence);
 
   // Sleeps until that step has ended.
@@ -64,7 +64,6 @@ class CudaDecoder {
   Status Allocate();
   Status AllocateStepBuffers();
   Status CaptureGraphs();
-  Status CheckPlan(const StepPlan& plan) const;
   int32_t PassesFor(const StepPlan& plan);
   bool SameRows(const StepPlan& plan) const;
   Status Upload(const StepPlan& plan, uint64_t sequence, int32_t passes);

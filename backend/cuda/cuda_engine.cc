@@ -37,6 +37,31 @@ Status CudaEngine::Build(std::shared_ptr<const DeviceWeights> weights) {
   info_.max_steps_in_flight = CudaDecoder::kRing;
   SEQ2SEQ_ASSIGN_OR_RETURN(copier_, CudaMemoryCopier::Create());
   SEQ2SEQ_RETURN_IF_ERROR(BuildPool(*weights));
+  if (Status built = BuildStages(weights, lt); !built) {
+    if (built.error().code != ErrorCode::kInvalidArgument) return built;
+    return InvalidArgument(Format(
+        "options 'max_active_sequences', 'max_source_tokens', 'max_decoder_tokens': buffers for "
+        "{} sequences of {} and {} tokens do not fit beside a KV cache of {} bytes: {}",
+        options_.max_active_sequences, options_.max_source_tokens, options_.max_decoder_tokens,
+        pool_.memory.bytes(), built.error().message));
+  }
+  encode_batch_.reserve(info_.max_encode_items);
+  encoded_.reserve(info_.max_encode_items);
+  encode_results_.reserve(info_.max_encode_items);
+  good_sources_.reserve(info_.max_encode_items);
+  check_.emplace(CallLimits{.slots = options_.max_active_sequences,
+                            .source_tokens = options_.max_source_tokens,
+                            .decoder_tokens = options_.max_decoder_tokens,
+                            .block_tokens = kBlockTokens,
+                            .total_blocks = info_.total_blocks,
+                            .vocab_size = weights->spec.vocab_size});
+  encode_thread_ = std::thread([this] { RunEncodes(); });
+  step_thread_ = std::thread([this] { WatchSteps(); });
+  return OkStatus();
+}
+
+Status CudaEngine::BuildStages(const std::shared_ptr<const DeviceWeights>& weights,
+                               const std::shared_ptr<const CublasLt>& lt) {
   SEQ2SEQ_ASSIGN_OR_RETURN(
       encoder_, CudaEncoder::Create(
                     weights, lt, &pool_,
@@ -47,10 +72,6 @@ Status CudaEngine::Build(std::shared_ptr<const DeviceWeights> weights) {
                                     {.max_slots = options_.max_active_sequences,
                                      .max_source_tokens = options_.max_source_tokens,
                                      .max_decoder_tokens = options_.max_decoder_tokens}));
-  encode_batch_.reserve(info_.max_encode_items);
-  encoded_.reserve(info_.max_encode_items);
-  encode_thread_ = std::thread([this] { RunEncodes(); });
-  step_thread_ = std::thread([this] { WatchSteps(); });
   return OkStatus();
 }
 
@@ -64,6 +85,9 @@ Status CudaEngine::BuildPool(const DeviceWeights& weights) {
       pool_.layout.BlockStride() * static_cast<int64_t>(kernels::ElementBytes(weights.type));
   const int64_t sequence_blocks =
       BlocksFor(options_.max_source_tokens) + BlocksFor(options_.max_decoder_tokens);
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+  SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaMemGetInfo(&free_bytes, &total_bytes));
   const int64_t wanted = 2 * options_.max_active_sequences * sequence_blocks;
   int64_t blocks = options_.kv_cache_bytes.has_value()
                        ? *options_.kv_cache_bytes / block_bytes
@@ -85,6 +109,17 @@ Status CudaEngine::BuildPool(const DeviceWeights& weights) {
   pool_.memory = *std::move(memory);
   pool_.total_blocks = static_cast<int32_t>(blocks);
   info_.total_blocks = pool_.total_blocks;
+<<<<<<< HEAD
+=======
+  Result<DeviceBuffer> memory = DeviceBuffer::Allocate(blocks * block_bytes);
+  if (!memory) {
+    return InvalidArgument(
+        Format("option 'kv_cache_bytes': {} KV blocks of {} bytes do not fit; {} bytes of device "
+               "memory are free ({})",
+               blocks, block_bytes, free_bytes, memory.error().message));
+  }
+  pool_.memory = std::move(*memory);
+>>>>>>> ktests
   return OkStatus();
 }
 
@@ -122,6 +157,15 @@ void CudaEngine::Fail(const Error& error) {
 
 Status CudaEngine::StartEncode(std::span<const EncodeItem> batch) {
   SEQ2SEQ_RETURN_IF_ERROR(Health());
+  int64_t tokens = 0;
+  for (const EncodeItem& item : batch) tokens += static_cast<int64_t>(item.source_ids.size());
+  const int32_t limit = batch.size() == 1
+                            ? std::max(info_.max_encode_tokens, options_.max_source_tokens)
+                            : info_.max_encode_tokens;
+  if (static_cast<int64_t>(batch.size()) > info_.max_encode_items || tokens > limit) {
+    return Internal(Format("{} sources of {} tokens are more than one encode takes ({}, {})",
+                           batch.size(), tokens, info_.max_encode_items, limit));
+  }
   {
     std::lock_guard lock(encode_mutex_);
     if (!encode_batch_.empty()) return Internal("an encode is in flight already");
@@ -146,12 +190,29 @@ void CudaEngine::RunEncodes() {
     if (stop_encoding_) return;
     encode_waits_ = false;
     lock.unlock();
-    const Status status = device ? encoder_->Encode(encode_batch_) : device;
-    if (!status) Fail(status.error());
+    EncodeBatch(device);
     lock.lock();
-    for (const EncodeItem& item : encode_batch_) encoded_.push_back({item.ticket, status});
+    for (EncodeDone& done : encode_results_) encoded_.push_back(std::move(done));
     encode_batch_.clear();
     notifier_->Notify();
+  }
+}
+
+// Fills encode_results_. A source that cannot be encoded fails alone; a failure of the device takes
+// the others along.
+void CudaEngine::EncodeBatch(const Status& device) {
+  encode_results_.clear();
+  good_sources_.clear();
+  for (const EncodeItem& item : encode_batch_) {
+    encode_results_.push_back({item.ticket, check_->CheckSource(item)});
+    if (encode_results_.back().status) good_sources_.push_back(item);
+  }
+  if (good_sources_.empty()) return;
+  const Status status = device ? encoder_->Encode(good_sources_) : device;
+  if (status) return;
+  Fail(status.error());
+  for (EncodeDone& done : encode_results_) {
+    if (done.status) done.status = status;
   }
 }
 
@@ -159,10 +220,12 @@ Status CudaEngine::Launch(const StepPlan& plan) {
   SEQ2SEQ_RETURN_IF_ERROR(Health());
   SEQ2SEQ_RETURN_IF_ERROR(MakeCurrent());
   if (launched_ - polled_ >= kRing) return Internal("too many steps in flight");
+  SEQ2SEQ_RETURN_IF_ERROR(check_->CheckPlan(plan));
   if (const Status status = decoder_->Launch(plan, launched_); !status) {
-    if (status.error().code != ErrorCode::kInvalidArgument) Fail(status.error());
+    Fail(status.error());
     return status;
   }
+  check_->Apply(plan);
   in_flight_[launched_ % kRing] = {plan.step, static_cast<int32_t>(plan.rows.size()), OkStatus()};
   {
     std::lock_guard lock(step_mutex_);

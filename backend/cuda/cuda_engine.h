@@ -22,6 +22,7 @@
 #include "backend/cuda/cuda_memory_copier.h"
 #include "backend/cuda/device_weights.h"
 #include "backend/cuda/kv_pool.h"
+#include "backend/engine/call_check.h"
 #include "backend/engine/engine.h"
 #include "backend/engine/step.h"
 
@@ -70,14 +71,18 @@ class CudaEngine final : public Engine {
       : options_(options), notifier_(notifier) {}
   Status Build(std::shared_ptr<const DeviceWeights> weights);
   Status BuildPool(const DeviceWeights& weights);
+  Status BuildStages(const std::shared_ptr<const DeviceWeights>& weights,
+                     const std::shared_ptr<const CublasLt>& lt);
   Status MakeCurrent() const;
   void Fail(const Error& error);
   void RunEncodes();
+  void EncodeBatch(const Status& device);
   void WatchSteps();
 
   CudaEngineOptions options_;
   Notifier* notifier_;
   EngineInfo info_;
+  std::optional<CallCheck> check_;
   KvPool pool_;
   std::unique_ptr<CudaEncoder> encoder_;
   std::unique_ptr<CudaDecoder> decoder_;
@@ -90,6 +95,8 @@ class CudaEngine final : public Engine {
   std::condition_variable encode_condition_;
   std::vector<EncodeItem> encode_batch_;  // not empty: waiting or running
   std::vector<EncodeDone> encoded_;
+  std::vector<EncodeDone> encode_results_;  // the encoding thread's
+  std::vector<EncodeItem> good_sources_;    // the encoding thread's
   bool encode_waits_ = false;
   bool stop_encoding_ = false;
 

@@ -171,24 +171,71 @@ void TestEncoder(ElementType type, int32_t heads, int32_t head_dim,
                  " tokens" + (with_bias ? ", bias" : ""));
 }
 
+class AttentionTest : public testing::TestWithParam<ElementType> {
+ protected:
+  void SetUp() override { CheckCuda(PrepareEncoderAttention(), "PrepareEncoderAttention"); }
+};
+
+// Lengths around a block of 16 tokens and around what one pass of a thread block reads.
+TEST_P(AttentionTest, DecodeSelf) {
+  TestDecode(GetParam(), {6, 16, {1, 15, 0, 16, 17, 31, 33, 64, 65, 200}, false, 1});
+  TestDecode(GetParam(), {3, 64, {1, 63, 64, 65, 129, 300}, false, 1});
+  TestDecode(GetParam(), {1, 8, {48, 0, 47, 49}, false, 1});
+}
+
+TEST_P(AttentionTest, DecodeSelfInClusters) {
+  TestDecode(GetParam(), {3, 64, {1, 63, 64, 65, 129, 300}, false, 2});
+  TestDecode(GetParam(), {24, 64, {128}, false, 4});
+  TestDecode(GetParam(), {2, 32, {0, 16, 15}, false, 8});
+}
+
+TEST_P(AttentionTest, DecodeCross) {
+  TestDecode(GetParam(), {4, 64, {512, 7, 0, 100}, true, 1});
+  TestDecode(GetParam(), {2, 8, {5, 90}, true, 1});
+  TestDecode(GetParam(), {2, 24, {17, 16, 1}, true, 1});
+}
+
+TEST_P(AttentionTest, DecodeCrossInClusters) {
+  TestDecode(GetParam(), {4, 64, {512, 7, 0, 100}, true, 8});
+  TestDecode(GetParam(), {2, 128, {33, 500}, true, 4});
+  TestDecode(GetParam(), {1, 64, {1, 2, 511}, true, 2});
+}
+
+TEST_P(AttentionTest, LargeDecodeOfManyRows) {
+  std::vector<int32_t> lengths(130);
+  for (size_t i = 0; i < lengths.size(); ++i) lengths[i] = static_cast<int32_t>(i * 37 % 400);
+  TestDecode(GetParam(), {12, 64, lengths, true, 1});
+  TestDecode(GetParam(), {12, 64, lengths, false, 1});
+}
+
+TEST_P(AttentionTest, DecodeRefusesWhatItCannotRead) {
+  DecodeAttentionArgs args;
+  args.rows = 1;
+  args.layout = {1, 1, 2, 16};
+  EXPECT_EQ(LaunchDecodeAttention(GetParam(), args, {}), cudaErrorInvalidValue);
+  args.layout.head_dim = 64;
+  args.splits = 16;
+  EXPECT_EQ(LaunchDecodeAttention(GetParam(), args, {}), cudaErrorInvalidValue);
+  args.splits = 1;
+  args.layout.head_dim = 512;
+  EXPECT_EQ(LaunchDecodeAttention(GetParam(), args, {}), cudaErrorInvalidValue);
+}
+
+TEST_P(AttentionTest, Encoder) {
+  TestEncoder(GetParam(), 2, 64, {1, 63, 64, 65, 130, 7}, true);
+  TestEncoder(GetParam(), 2, 64, {100}, false);
+  TestEncoder(GetParam(), 1, 128, {40, 70, 128, 129}, true);
+}
+
+TEST_P(AttentionTest, EncoderOfOtherHeads) {
+  TestEncoder(GetParam(), 3, 16, {12, 100, 3}, true);
+  TestEncoder(GetParam(), 2, 32, {65, 64}, false);
+  TestEncoder(GetParam(), 1, 256, {20}, true);
+}
+
+TEST_P(AttentionTest, LargeEncoder) { TestEncoder(GetParam(), 4, 64, {513, 300, 5}, true); }
+
+INSTANTIATE_TEST_SUITE_P(Types, AttentionTest, testing::ValuesIn(kElementTypes), TypeParamName);
+
 }  // namespace
 }  // namespace seq2seq::kernels
-
-int main() {
-  using namespace seq2seq::kernels;  // NOLINT: a test's main
-  CheckCuda(PrepareEncoderAttention(), "PrepareEncoderAttention");
-  for (const ElementType type :
-       {ElementType::kFloat32, ElementType::kFloat16, ElementType::kBfloat16}) {
-    TestDecode(type, {6, 16, {1, 15, 0, 16, 17, 64, 65, 200}, false, 1});
-    TestDecode(type, {3, 64, {1, 63, 64, 65, 129, 300}, false, 2});
-    TestDecode(type, {24, 64, {128}, false, 2});
-    TestDecode(type, {4, 64, {512, 7, 0, 100}, true, 8});
-    TestDecode(type, {2, 128, {33, 500}, true, 4});
-    TestDecode(type, {2, 8, {5, 90}, true, 1});
-    TestEncoder(type, 2, 64, {1, 64, 65, 130, 7}, true);
-    TestEncoder(type, 2, 64, {100}, false);
-    TestEncoder(type, 1, 128, {40, 70}, true);
-    TestEncoder(type, 3, 16, {12, 100, 3}, true);
-  }
-  return TestResult();
-}

@@ -1,41 +1,38 @@
-// What the kernels' tests share. They are plain programs, so that they also run on a GPU machine
-// that has a compiler and nothing else: a failed check is printed and makes the exit code 1.
+// What the kernels' tests share: memory on the device, random inputs, comparisons with arithmetic
+// in double. A failed CUDA call throws, which GoogleTest reports: nothing after it means anything.
+//
+// Suites whose name, test or instantiation holds "Large" have shapes that are too big to run under
+// a sanitizer (tools/gpu_tests.py leaves them out there).
 #ifndef SEQ2SEQ_BACKEND_KERNELS_KERNEL_TEST_UTIL_H_
 #define SEQ2SEQ_BACKEND_KERNELS_KERNEL_TEST_UTIL_H_
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
+#include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <random>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "backend/kernels/activation_kind.h"
 #include "backend/kernels/element_type.h"
 
 namespace seq2seq::kernels {
 
-inline int& FailureCount() {
-  static int failures = 0;
-  return failures;
-}
+inline constexpr ElementType kElementTypes[] = {ElementType::kFloat32, ElementType::kFloat16,
+                                                ElementType::kBfloat16};
 
-inline void Check(bool good, const std::string& what) {
-  if (good) return;
-  ++FailureCount();
-  std::printf("FAILED: %s\n", what.c_str());
-}
+inline void Check(bool good, const std::string& what) { EXPECT_TRUE(good) << what; }
 
-// A CUDA call of a test: nothing after its failure means anything.
 inline void CheckCuda(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
-  std::printf("FAILED: %s: %s\n", what, cudaGetErrorString(error));
-  std::exit(1);
+  throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(error));
 }
 
 // ||actual - expected|| / ||expected||, NaN if anything is.
@@ -52,15 +49,19 @@ inline double RelativeError(const std::vector<double>& actual,
 
 inline void CheckClose(const std::vector<double>& actual, const std::vector<double>& expected,
                        double tolerance, const std::string& what) {
-  const double error = RelativeError(actual, expected);
-  std::printf("%-72s error %.2e (allowed %.0e)\n", what.c_str(), error, tolerance);
-  Check(actual.size() == expected.size() && error <= tolerance, what);
+  ASSERT_EQ(actual.size(), expected.size()) << what;
+  EXPECT_LE(RelativeError(actual, expected), tolerance) << what;
 }
 
 inline const char* TypeName(ElementType type) {
   return type == ElementType::kFloat32   ? "float32"
          : type == ElementType::kFloat16 ? "float16"
                                          : "bfloat16";
+}
+
+// The name of a test's instance for a number format.
+inline std::string TypeParamName(const testing::TestParamInfo<ElementType>& info) {
+  return TypeName(info.param);
 }
 
 // Relative error that results in this format may have against exact arithmetic on the same inputs.
@@ -158,6 +159,21 @@ class DeviceRecords {
   size_t count_;
 };
 
+// The activation in double; formulas: Hendrycks and Gimpel 2016 (GELU), Elfwing et al. 2018 (SiLU).
+inline double ExactActivation(ActivationKind kind, double x) {
+  switch (kind) {
+    case ActivationKind::kRelu:
+      return std::max(x, 0.0);
+    case ActivationKind::kGelu:
+      return 0.5 * x * (1.0 + std::erf(x / std::sqrt(2.0)));
+    case ActivationKind::kGeluTanh:
+      return 0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x)));
+    case ActivationKind::kSilu:
+      return x / (1.0 + std::exp(-x));
+  }
+  return NAN;
+}
+
 inline std::vector<double> RandomValues(size_t count, uint64_t seed, double scale = 1.0) {
   std::mt19937_64 engine(seed);
   std::normal_distribution<double> normal(0.0, scale);
@@ -178,11 +194,6 @@ void RunOnStream(Run launch) {
   CheckCuda(launch(stream), "launch");
   CheckCuda(cudaStreamSynchronize(stream), "kernel");
   CheckCuda(cudaStreamDestroy(stream), "stream");
-}
-
-inline int TestResult() {
-  std::printf(FailureCount() == 0 ? "PASSED\n" : "FAILED: %d checks\n", FailureCount());
-  return FailureCount() == 0 ? 0 : 1;
 }
 
 }  // namespace seq2seq::kernels

@@ -24,10 +24,12 @@ struct LaunchShape {
   int cluster_z = 1;        // blocks along z that form a cluster
 };
 
-// Queues `kernel`. Never the default stream; returns the launch's error.
+// Queues `kernel` and returns the launch's error. The default stream, which all others may have to
+// wait for, is refused.
 template <typename... Params, typename... Args>
 cudaError_t Launch(void (*kernel)(Params...), const LaunchShape& shape,
                    const LaunchContext& context, Args... args) {
+  if (context.stream == nullptr) return cudaErrorInvalidResourceHandle;
   cudaLaunchAttribute attributes[2] = {};
   unsigned count = 0;
   if (context.dependent) {

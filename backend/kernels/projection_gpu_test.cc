@@ -2,7 +2,7 @@
 #include "backend/kernels/projection.h"
 
 #include <algorithm>
-#include <memory>
+#include <tuple>
 
 #include "backend/kernels/kernel_test_util.h"
 
@@ -197,20 +197,6 @@ void TestResidual(ElementType type, const Shape& shape) {
   CheckClose(actual_sum, expected_sum, 1e-5, problem.Name("residual, squares"));
 }
 
-double ExactActivation(ActivationKind kind, double x) {
-  switch (kind) {
-    case ActivationKind::kRelu:
-      return std::max(x, 0.0);
-    case ActivationKind::kGelu:
-      return 0.5 * x * (1.0 + std::erf(x / std::sqrt(2.0)));
-    case ActivationKind::kGeluTanh:
-      return 0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x)));
-    case ActivationKind::kSilu:
-      return x / (1.0 + std::exp(-x));
-  }
-  return NAN;
-}
-
 void TestActivation(ElementType type, const Shape& shape, ActivationKind kind, bool gated) {
   const Problem problem(type, shape, true, gated);
   const int32_t width = gated ? shape.outputs / 2 : shape.outputs;
@@ -232,9 +218,11 @@ void TestActivation(ElementType type, const Shape& shape, ActivationKind kind, b
   CheckClose(actual, expected, Tolerance(type), problem.Name(gated ? "gated" : "activation"));
 }
 
-void TestQueryKeyValue(ElementType type, int32_t heads, int32_t head_dim, int32_t rows) {
+// parts: 3 with keys and values, 1 for queries alone.
+void TestQueryKeyValue(ElementType type, int32_t heads, int32_t head_dim, int32_t rows,
+                       int32_t parts = 3) {
   const int32_t inner = heads * head_dim;
-  const Problem problem(type, {3 * inner, 64, rows}, true, false);
+  const Problem problem(type, {parts * inner, 64, rows}, true, false);
   const KvLayout layout{2, heads, head_dim, 16};
   constexpr int32_t kStride = 3;
   const int32_t blocks = rows * kStride;
@@ -265,7 +253,7 @@ void TestQueryKeyValue(ElementType type, int32_t heads, int32_t head_dim, int32_
       expected.push_back(problem.Product(row, i));
       actual.push_back(got_query[size_t(row) * inner + i]);
     }
-    if (infos[row].flags == 0) continue;
+    if (infos[row].flags == 0 || parts == 1) continue;
     ++active;
     const int64_t block = table[infos[row].slot * kStride + infos[row].position / 16];
     for (int32_t i = 0; i < 2 * inner; ++i) {
@@ -282,7 +270,7 @@ void TestQueryKeyValue(ElementType type, int32_t heads, int32_t head_dim, int32_
   Check(written == active * 2 * inner, problem.Name("writes nothing else"));
 }
 
-void TestLogits(ElementType type, int32_t vocabulary, int32_t rows) {
+void TestLogits(ElementType type, int32_t vocabulary, int32_t rows, bool write_all = false) {
   const Problem problem(type, {vocabulary, 64, rows}, true, false);
   const int32_t tiles = TileCount(vocabulary);
   const std::vector<int32_t> eos = {1, 17};
@@ -303,12 +291,13 @@ void TestLogits(ElementType type, int32_t vocabulary, int32_t rows) {
   args.logits.logits = logits.floats();
   args.logits.eos_tokens = device_eos.data();
   args.logits.eos_count = 2;
+  args.logits.write_all = write_all;
   problem.Run(args);
   const std::vector<LogitsPart> got = parts.Read();
   const std::vector<double> got_logits = logits.Read();
   std::vector<double> actual, expected, actual_logits, expected_logits;
   for (int32_t row = 0; row < rows; ++row) {
-    const bool sampled = (infos[row].flags & RowInfo::kSample) != 0;
+    const bool sampled = write_all || (infos[row].flags & RowInfo::kSample) != 0;
     for (int32_t i = 0; i < vocabulary; ++i) {
       const double logit = got_logits[size_t(row) * vocabulary + i];
       if (!sampled) {
@@ -341,28 +330,122 @@ void TestLogits(ElementType type, int32_t vocabulary, int32_t rows) {
   CheckClose(actual_logits, expected_logits, 1e-5, problem.Name("logits"));
 }
 
+// A matrix whose stored format is not the model's is packed as if it had been cast before.
+void TestPackCasts(ElementType from, ElementType to, bool paired) {
+  constexpr int32_t kRows = 24;
+  constexpr int32_t kColumns = 40;
+  const DeviceValues source(from, RandomValues(kRows * kColumns, 21));
+  const DeviceValues cast(to, source.rounded());
+  const std::vector<double> zeros(PackedElements(2 * kRows, kColumns), 0.0);
+  const DeviceValues packed(to, zeros);
+  const DeviceValues expected(to, zeros);
+  const auto pack = [&](const DeviceValues& values, ElementType type, const DeviceValues& out) {
+    PackArgs args;
+    args.source = values.data();
+    args.source_type = type;
+    args.rows = kRows;
+    args.columns = kColumns;
+    args.packed = out.data();
+    args.packed_type = to;
+    args.paired = paired;
+    args.half = paired ? 1 : 0;
+    args.first_output = paired ? 0 : 8;
+    RunOnStream([&](cudaStream_t stream) { return LaunchPack(args, {stream}); });
+  };
+  pack(source, from, packed);
+  pack(cast, to, expected);
+  EXPECT_EQ(packed.Read(), expected.Read());
+  std::vector<double> sorted = packed.Read();
+  std::vector<double> all = cast.rounded();
+  all.resize(sorted.size(), 0.0);
+  std::ranges::sort(sorted);
+  std::ranges::sort(all);
+  EXPECT_EQ(sorted, all) << "every number once, the rest zeros";
+}
+
+class ProjectionTest : public testing::TestWithParam<ElementType> {};
+
+class ResidualTest : public testing::TestWithParam<std::tuple<ElementType, Shape>> {};
+
+TEST_P(ResidualTest, MatchesDoublePrecision) {
+  TestResidual(std::get<0>(GetParam()), std::get<1>(GetParam()));
+}
+
+// Rows: below, at and above 8, 16, 32 and 64, where the kernels change; outputs and inputs that
+// tiles and chunks don't divide.
+constexpr Shape kShapes[] = {{64, 96, 1},   {16, 12, 3},    {200, 416, 7},  {48, 40, 8},
+                             {48, 40, 9},   {32, 256, 16},  {32, 256, 17},  {96, 64, 31},
+                             {96, 64, 33},  {160, 416, 64}, {160, 416, 65}, {104, 72, 130},
+                             {3328, 64, 34}};
+constexpr Shape kLargeShapes[] = {{1536, 1536, 1},   {512, 3584, 16}, {200, 1536, 7},
+                                  {1536, 1536, 64},  {512, 1536, 30}, {64, 7168, 33},
+                                  {1536, 1536, 200}, {3328, 512, 64}, {3328, 512, 1}};
+
+std::string ShapeName(const testing::TestParamInfo<std::tuple<ElementType, Shape>>& info) {
+  const auto& [type, shape] = info.param;
+  return std::string(TypeName(type)) + "_" + std::to_string(shape.outputs) + "x" +
+         std::to_string(shape.inputs) + "_" + std::to_string(shape.rows) + "rows";
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, ResidualTest,
+                         testing::Combine(testing::ValuesIn(kElementTypes),
+                                          testing::ValuesIn(kShapes)),
+                         ShapeName);
+INSTANTIATE_TEST_SUITE_P(LargeShapes, ResidualTest,
+                         testing::Combine(testing::ValuesIn(kElementTypes),
+                                          testing::ValuesIn(kLargeShapes)),
+                         ShapeName);
+
+TEST_P(ProjectionTest, Activation) {
+  TestActivation(GetParam(), {96, 64, 5}, ActivationKind::kRelu, false);
+  TestActivation(GetParam(), {96, 64, 17}, ActivationKind::kGelu, false);
+  TestActivation(GetParam(), {40, 72, 1}, ActivationKind::kSilu, false);
+  TestActivation(GetParam(), {104, 64, 70}, ActivationKind::kGeluTanh, false);
+}
+
+TEST_P(ProjectionTest, GatedActivation) {
+  TestActivation(GetParam(), {192, 64, 9}, ActivationKind::kGeluTanh, true);
+  TestActivation(GetParam(), {48, 16, 4}, ActivationKind::kSilu, true);
+  TestActivation(GetParam(), {80, 96, 1}, ActivationKind::kRelu, true);
+  TestActivation(GetParam(), {208, 64, 67}, ActivationKind::kGelu, true);
+}
+
+TEST_P(ProjectionTest, QueryKeyValue) {
+  TestQueryKeyValue(GetParam(), 6, 16, 12);
+  TestQueryKeyValue(GetParam(), 3, 64, 1);
+  TestQueryKeyValue(GetParam(), 2, 24, 71);
+}
+
+TEST_P(ProjectionTest, QueryAlone) {
+  TestQueryKeyValue(GetParam(), 6, 16, 12, 1);
+  TestQueryKeyValue(GetParam(), 2, 24, 71, 1);
+}
+
+TEST_P(ProjectionTest, Logits) {
+  TestLogits(GetParam(), 211, 6);
+  TestLogits(GetParam(), 40, 20);
+  TestLogits(GetParam(), 17, 1, true);
+  TestLogits(GetParam(), 211, 66, true);
+}
+
+TEST_P(ProjectionTest, LargeLogits) {
+  TestLogits(GetParam(), 16'003, 5);
+  TestLogits(GetParam(), 16'003, 18);
+}
+
+TEST_P(ProjectionTest, LargeGatedActivation) {
+  TestActivation(GetParam(), {7168, 512, 64}, ActivationKind::kGeluTanh, true);
+  TestActivation(GetParam(), {7168, 512, 130}, ActivationKind::kGeluTanh, true);
+}
+
+TEST_P(ProjectionTest, PackCasts) {
+  for (const ElementType from : kElementTypes) {
+    TestPackCasts(from, GetParam(), false);
+    TestPackCasts(from, GetParam(), true);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, ProjectionTest, testing::ValuesIn(kElementTypes), TypeParamName);
+
 }  // namespace
 }  // namespace seq2seq::kernels
-
-int main() {
-  using namespace seq2seq::kernels;  // NOLINT: a test's main
-  for (const ElementType type :
-       {ElementType::kFloat32, ElementType::kFloat16, ElementType::kBfloat16}) {
-    for (const Shape& shape :
-         {Shape{64, 96, 1}, Shape{16, 12, 3}, Shape{1536, 1536, 1}, Shape{512, 3584, 16},
-          Shape{200, 1536, 7}, Shape{96, 64, 31}, Shape{160, 416, 64}, Shape{1536, 1536, 64},
-          Shape{512, 1536, 30}, Shape{64, 7168, 33}, Shape{96, 64, 130}, Shape{1536, 1536, 200},
-          Shape{3328, 512, 64}, Shape{3328, 512, 1}}) {
-      TestResidual(type, shape);
-    }
-    TestActivation(type, {96, 64, 5}, ActivationKind::kRelu, false);
-    TestActivation(type, {96, 64, 17}, ActivationKind::kGelu, false);
-    TestActivation(type, {192, 64, 9}, ActivationKind::kGeluTanh, true);
-    TestActivation(type, {48, 16, 4}, ActivationKind::kSilu, true);
-    TestQueryKeyValue(type, 6, 16, 12);
-    TestQueryKeyValue(type, 3, 64, 1);
-    TestLogits(type, 211, 6);
-    TestLogits(type, 40, 20);
-  }
-  return TestResult();
-}

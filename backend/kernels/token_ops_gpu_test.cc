@@ -1,7 +1,6 @@
-// The encoder's per-token kernels and the casts, against arithmetic in double.
+// The encoder's per-token kernels against arithmetic in double.
 #include "backend/kernels/token_ops.h"
 
-#include "backend/kernels/convert.h"
 #include "backend/kernels/kernel_test_util.h"
 
 namespace seq2seq::kernels {
@@ -52,7 +51,7 @@ void TestEmbedAndNorm(ElementType type, int32_t width) {
   CheckClose(output.Read(), normed, Tolerance(type), Name(type, "RMSNorm"));
 }
 
-void TestActivate(ElementType type, bool gated) {
+void TestActivate(ElementType type, ActivationKind kind, bool gated) {
   constexpr int32_t kTokens = 7;
   constexpr int32_t kWidth = 40;
   const int32_t input_width = gated ? 2 * kWidth : kWidth;
@@ -63,14 +62,13 @@ void TestActivate(ElementType type, bool gated) {
   args.output = output.data();
   args.tokens = kTokens;
   args.width = kWidth;
-  args.kind = ActivationKind::kSilu;
+  args.kind = kind;
   args.gated = gated;
   RunOnStream([&](cudaStream_t stream) { return LaunchActivateTokens(type, args, {stream}); });
   std::vector<double> expected;
   for (int32_t token = 0; token < kTokens; ++token) {
     for (int32_t k = 0; k < kWidth; ++k) {
-      const double x = input.rounded()[token * input_width + k];
-      const double activated = x / (1.0 + std::exp(-x));
+      const double activated = ExactActivation(kind, input.rounded()[token * input_width + k]);
       expected.push_back(gated ? activated * input.rounded()[token * input_width + kWidth + k]
                                : activated);
     }
@@ -112,33 +110,24 @@ void TestScatter(ElementType type) {
   Check(written == tokens * 2 * inner, Name(type, "scatter writes nothing else"));
 }
 
-void TestConvert(ElementType from, ElementType to) {
-  const DeviceValues source(from, RandomValues(1000, 5));
-  const DeviceValues destination(to, Poison(1000));
-  RunOnStream([&](cudaStream_t stream) {
-    return LaunchConvert({source.data(), from, destination.data(), to, 1000}, {stream});
-  });
-  const DeviceValues expected(to, source.rounded());
-  CheckClose(destination.Read(), expected.rounded(), 0.0,
-             std::string(TypeName(from)) + " to " + TypeName(to));
+class TokenOpsTest : public testing::TestWithParam<ElementType> {};
+
+// Widths below and above one thread block, and none that a vector divides.
+TEST_P(TokenOpsTest, EmbeddingAndNorm) {
+  for (const int32_t width : {8, 64, 1000, 1536}) TestEmbedAndNorm(GetParam(), width);
 }
+
+TEST_P(TokenOpsTest, Activations) {
+  for (const ActivationKind kind : {ActivationKind::kRelu, ActivationKind::kGelu,
+                                    ActivationKind::kGeluTanh, ActivationKind::kSilu}) {
+    TestActivate(GetParam(), kind, false);
+    TestActivate(GetParam(), kind, true);
+  }
+}
+
+TEST_P(TokenOpsTest, ScatterOfKeysAndValues) { TestScatter(GetParam()); }
+
+INSTANTIATE_TEST_SUITE_P(Types, TokenOpsTest, testing::ValuesIn(kElementTypes), TypeParamName);
 
 }  // namespace
 }  // namespace seq2seq::kernels
-
-int main() {
-  using namespace seq2seq::kernels;  // NOLINT: a test's main
-  for (const ElementType type :
-       {ElementType::kFloat32, ElementType::kFloat16, ElementType::kBfloat16}) {
-    TestEmbedAndNorm(type, 64);
-    TestEmbedAndNorm(type, 1000);
-    TestActivate(type, false);
-    TestActivate(type, true);
-    TestScatter(type);
-    for (const ElementType to :
-         {ElementType::kFloat32, ElementType::kFloat16, ElementType::kBfloat16}) {
-      TestConvert(type, to);
-    }
-  }
-  return TestResult();
-}

@@ -2,8 +2,13 @@
 #ifndef SEQ2SEQ_BACKEND_TESTING_ENGINE_DRIVER_H_
 #define SEQ2SEQ_BACKEND_TESTING_ENGINE_DRIVER_H_
 
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <map>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "backend/core/ids.h"
@@ -30,12 +35,29 @@ struct DriverSequence {
   std::vector<float> logprobs;
   float score = 0.0F;
   StopReason stop = StopReason::kNone;
+  double first_token_ms = 0.0;  // since Generate() began
 
-  SlotId slot = -1;    // -1: not in a slot
-  int32_t cached = 0;  // decoder tokens in the cache
-  bool bind = false;   // to be bound by the next step
+  SlotId slot = -1;      // -1: not in a slot
+  int32_t cached = 0;    // decoder tokens in the cache
+  bool bind = false;     // to be bound by the next step
+  bool encoded = false;  // its encode has ended
+  size_t encode = 0;     // which StartEncode it went with
+  int32_t launched = 0;  // steps
   std::vector<BlockId> self_blocks;
   std::vector<BlockId> cross_blocks;
+};
+
+// When the sequences of one Generate() begin to decode.
+enum class DecodeStart : uint8_t {
+  kTogether,   // when all are encoded
+  kAsEncoded,  // each when its encode has ended, beside the encodes of the others
+};
+
+// Of one Generate(), in milliseconds.
+struct GenerateTimes {
+  double encoded = 0.0;       // until all were encoded
+  double total = 0.0;         // until all had ended
+  std::vector<double> steps;  // between the ends of steps that had all sequences as rows
 };
 
 // Blocks are taken in order and come back only with Reset(). Every wait ends with kInternal after a
@@ -56,19 +78,33 @@ class EngineDriver {
   // One step of these sequences; all are in slots.
   [[nodiscard]] Status Step(std::span<DriverSequence* const> rows);
 
-  // Encodes and decodes all requests together to their ends (max_slots at most).
+  // Encodes and decodes all requests to their ends (max_slots at most), with as many encodes and
+  // steps in flight as the engine takes.
   [[nodiscard]] Result<std::vector<DriverSequence>> Generate(
-      std::span<const DriverRequest> requests);
+      std::span<const DriverRequest> requests, DecodeStart start = DecodeStart::kTogether);
 
   // Forgets all sequences: their slots and blocks are free again.
   void Reset();
 
   const StepResult& last_result() const { return result_; }
+  const GenerateTimes& times() const { return times_; }  // of the last Generate()
 
  private:
-  std::vector<BlockId> TakeBlocks(int64_t tokens);
-  [[nodiscard]] Status EncodeBatch(std::span<DriverSequence*> batch);
+  struct FlyingStep {
+    uint64_t step = 0;
+    std::vector<std::pair<DriverSequence*, SlotId>> rows;
+  };
+
+  double Now() const;
+  Result<std::vector<BlockId>> TakeBlocks(int64_t tokens);
+  Result<std::vector<DriverSequence>> Admit(std::span<const DriverRequest> requests);
+  Status StartEncodes(std::span<DriverSequence> sequences);
+  bool TakeEncoded(std::span<DriverSequence> sequences);
   BindRecord RecordFor(const DriverSequence& sequence) const;
+  Status LaunchRows(std::span<DriverSequence* const> rows);
+  Result<bool> TakeStep();
+  Result<bool> LaunchReady(std::span<DriverSequence> sequences, DecodeStart start);
+  void NoteStepEnd(size_t sequences);
 
   Engine* engine_;
   Notifier* notifier_;
@@ -76,10 +112,16 @@ class EngineDriver {
   std::vector<SlotId> free_slots_;
   std::vector<SlotId> bound_slots_;
   std::vector<SlotId> unbind_;
-  std::vector<int32_t> pending_;  // of this step's bind records
   StepPlan plan_;
   StepResult result_;
+  std::deque<FlyingStep> flying_;
   std::vector<EncodeDone> done_;
+  size_t next_encode_ = 0;            // of one Encode() or Generate(): sources started
+  size_t encoded_count_ = 0;          // and ended
+  std::map<size_t, size_t> encodes_;  // StartEncode in flight -> sources not reported
+  std::chrono::steady_clock::time_point begin_;
+  double last_step_end_ = 0.0;
+  GenerateTimes times_;
 };
 
 }  // namespace seq2seq

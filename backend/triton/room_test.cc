@@ -300,6 +300,64 @@ TEST_F(RoomTest, AFailedEngineFailsWhatItHeldAndRefusesTheRest) {
             1);
 }
 
+// As when a GPU is lost: a step and an encode are in flight, others wait.
+TEST_F(RoomTest, ALostDeviceFailsStepsAndEncodesAndRefusesTheRest) {
+  FakeEngineOptions engine;
+  engine.manual = true;
+  Start(engine, {.config = Config(Parameter("max_active_sequences", "2"))});
+  const auto decoding = server_.Infer("m", Ids({5, 6}, 50));
+  ASSERT_TRUE(Engine().WaitEncodesStarted(1));
+  Engine().CompleteEncodes();
+  ASSERT_TRUE(Engine().WaitStepsLaunched(1));
+  Engine().CompleteStep();
+  ASSERT_TRUE(decoding->WaitResponses(1));
+  ASSERT_TRUE(Engine().WaitStepsLaunched(2));
+  const auto encoding = server_.Infer("m", Ids({7}, 5));
+  ASSERT_TRUE(Eventually([&] {
+    if (Engine().encodes_started() == 2) return true;
+    Engine().CompleteStep();
+    return false;
+  }));
+  std::vector<std::shared_ptr<FakeCall>> waiting;
+  for (int i = 0; i < 4; ++i) waiting.push_back(server_.Infer("m", Ids({8}, 5)));
+  Engine().LoseDevice();
+  ExpectError(*decoding, TRITONSERVER_ERROR_INTERNAL, "INTERNAL: ");
+  ExpectError(*encoding, TRITONSERVER_ERROR_INTERNAL, "INTERNAL: ");
+  for (const auto& call : waiting) {
+    // Taken in by the engine's scheduler already, or not.
+    ASSERT_TRUE(call->WaitFinished());
+    EXPECT_TRUE(call->last().error_code == TRITONSERVER_ERROR_INTERNAL ||
+                call->last().error_code == TRITONSERVER_ERROR_UNAVAILABLE);
+    EXPECT_TRUE(call->last().final);
+  }
+  for (int i = 0; i < 3; ++i) {
+    const auto next = server_.Infer("m", Ids({5}, 2));
+    ExpectError(*next, TRITONSERVER_ERROR_UNAVAILABLE, "UNAVAILABLE: ");
+  }
+  ExpectIdle();
+  EXPECT_EQ(Requests("failed") + Requests("refused"), 9);
+}
+
+TEST_F(RoomTest, AnotherInstanceServesOnWhenOneIsLost) {
+  Start({}, {.instances = {{}, {}}});
+  Engine(0).LoseDevice();
+  // What the lost instance takes before it notices is lost with it, once.
+  int lost = 0;
+  ASSERT_TRUE(Eventually([&] {
+    const auto call = server_.Infer("m", Ids({5, 6}, 3));
+    if (!call->WaitFinished()) return false;
+    lost += call->last().error_code.has_value() ? 1 : 0;
+    return !Engine(0).Health() && !call->last().error_code;
+  }));
+  EXPECT_LE(lost, 1);
+  for (int i = 0; i < 20; ++i) {
+    const auto call = server_.Infer("m", Ids({5, 6}, 3), i % 2);
+    ASSERT_TRUE(call->WaitFinished());
+    EXPECT_FALSE(call->last().error_code) << call->last().error_text;
+    EXPECT_EQ(call->tokens(), (std::vector<int32_t>{5, 6, 5}));
+  }
+}
+
 TEST_F(RoomTest, UnloadFailsWhatRunsAndWaits) {
   FakeEngineOptions engine;
   engine.step_delay = std::chrono::milliseconds(1);

@@ -32,10 +32,17 @@ RULES = [
     Rule("a target that nobody builds", r'tags\s*=\s*\[[^]]*"manual"', within=r"\.(bazel|bzl)$"),
     Rule(
         "the default stream, or a wait for the whole device; name the stream",
-        r"\bcuda(?:DeviceSynchronize|StreamLegacy|StreamPerThread|Memcpy|Memset)\b(?!Kind)"
-        r"|<<<[^,>]*,[^,>]*(?:,[^,>]*)?>>>",
+        r"\bcuda(?:(?:Device|Thread)Synchronize|DeviceReset|StreamLegacy|StreamPerThread|StreamDefault"
+        r"|Memcpy(?:2D|3D|Peer|(?:To|From)Symbol)?|Memset(?:2D|3D)?)\b(?!Kind)"
+        r"|\bcudaStreamCreate\b"  # a stream that waits for the default one
+        r"|\bcuda\w+Async\(.*,\s*(?:0|nullptr)\)"
+        r"|<<<[^,>]*,[^,>]*(?:,[^,>]*)?>>>|<<<[^>]*,\s*(?:0|nullptr)>>>",
         within=r"^backend/(cuda|kernels)/",
         but_not=r"_test(_util\.h|\.cc)$",
+    ),
+    Rule(
+        "a default stream for each thread, which hides that a stream has no name",
+        r"CUDA_API_PER_THREAD_DEFAULT_" r"STREAM|--default-" r"stream",
     ),
 ]
 

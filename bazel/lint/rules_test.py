@@ -19,6 +19,13 @@ BROKEN = [
     ("backend/cuda/a.cc", "cudaMemcpy(to, from, size, kind);"),
     ("backend/kernels/a.cu", "Kernel<<<blocks, threads>>>(x);"),
     ("backend/kernels/a.cu", "Kernel<<<blocks, threads, 0>>>(x);"),
+    ("backend/kernels/a.cu", "Kernel<<<blocks, threads, bytes, 0>>>(x);"),
+    ("backend/cuda/a.cc", "cudaMemcpyAsync(to, from, size, kind, nullptr);"),
+    ("backend/cuda/a.cc", "cudaMemcpyToSymbol(symbol, from, size);"),
+    ("backend/cuda/a.cc", "cudaStreamCreate(&stream);"),
+    ("backend/cuda/a.cc", "cudaDeviceReset();"),
+    ("bazel/cuda.bzl", '"--default-' + 'stream=per-thread",'),
+    ("backend/cpu/a.h", "#define CUDA_API_PER_THREAD_DEFAULT_" + "STREAM"),
 ]
 FINE = [
     ("docs/a.md", "network/root/x and ./work/x"),
@@ -28,6 +35,8 @@ FINE = [
     ("tools/a.cc", "cudaDeviceSynchronize();"),
     ("backend/cuda/a.cc", "cudaMemcpyAsync(to, from, size, cudaMemcpyKind, stream);"),
     ("backend/kernels/a.cu", "Kernel<<<blocks, threads, 0, stream>>>(x);"),
+    ("backend/cuda/a.cc", "cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, 0);"),
+    ("backend/cuda/a.cc", "cudaMemsetAsync(to, 0, bytes, stream);"),
 ]
 
 

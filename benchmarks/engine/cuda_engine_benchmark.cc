@@ -14,18 +14,39 @@
 
 #include "backend/core/notifier.h"
 #include "backend/cuda/cuda_engine.h"
-#include "backend/testing/batch_runner.h"
-#include "backend/testing/synthetic_checkpoint.h"
+#include "backend/testing/engine_driver.h"
+#include "backend/testing/memory_checkpoint.h"
+#include "backend/testing/tiny_checkpoint.h"
 
 namespace seq2seq {
 namespace {
 
 constexpr int kRepeats = 3;
 
-SyntheticShape ShapeNamed(const std::string& name) {
-  if (name == "t5-small") return {32128, 512, 64, 8, 2048, 6, 6, false};
-  if (name == "flan-t5-xl") return {32128, 2048, 64, 32, 5120, 24, 24, true};
-  return {32128, 1536, 64, 24, 3584, 24, 24, true};  // 1.52e9 parameters
+TinyCheckpointOptions ShapeNamed(const std::string& name, DType dtype) {
+  TinyCheckpointOptions shape{.vocab_size = 32128,
+                              .d_model = 1536,  // 1.52e9 parameters
+                              .d_kv = 64,
+                              .num_heads = 24,
+                              .d_ff = 3584,
+                              .num_layers = 24,
+                              .num_decoder_layers = 24,
+                              .buckets = 32,
+                              .max_distance = 128,
+                              .dtype = dtype};
+  if (name == "flan-t5-xl") {
+    shape.d_model = 2048;
+    shape.num_heads = 32;
+    shape.d_ff = 5120;
+  } else if (name == "t5-small") {
+    shape.d_model = 512;
+    shape.num_heads = 8;
+    shape.d_ff = 2048;
+    shape.num_layers = 6;
+    shape.num_decoder_layers = 6;
+    shape.feed_forward_proj = "relu";
+  }
+  return shape;
 }
 
 double Median(std::vector<double> values) {
@@ -34,10 +55,10 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-std::vector<BatchRequest> Requests(int32_t batch, int32_t source, int32_t tokens) {
+std::vector<DriverRequest> Requests(int32_t batch, int32_t source, int32_t tokens) {
   std::mt19937 engine(11);
-  std::vector<BatchRequest> requests(batch);
-  for (BatchRequest& request : requests) {
+  std::vector<DriverRequest> requests(batch);
+  for (DriverRequest& request : requests) {
     for (int32_t i = 0; i < source; ++i) {
       request.source.push_back(static_cast<int32_t>(engine() % 32000) + 3);
     }
@@ -49,8 +70,8 @@ std::vector<BatchRequest> Requests(int32_t batch, int32_t source, int32_t tokens
 }
 
 // One line of the table.
-Status Measure(std::shared_ptr<const DeviceWeights> weights, BatchRunner::Start start,
-               int32_t batch, int32_t source, int32_t tokens) {
+Status Measure(std::shared_ptr<const DeviceWeights> weights, DecodeStart start, int32_t batch,
+               int32_t source, int32_t tokens) {
   Notifier notifier;
   CudaEngineOptions options;
   options.max_active_sequences = batch;
@@ -58,20 +79,24 @@ Status Measure(std::shared_ptr<const DeviceWeights> weights, BatchRunner::Start 
   options.max_decoder_tokens = tokens + 1;
   SEQ2SEQ_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
                            CudaEngine::Create(std::move(weights), options, &notifier));
-  BatchRunner runner(engine.get(), &notifier, start);
-  const std::vector<BatchRequest> requests = Requests(batch, source, tokens);
+  EngineDriver driver(engine.get(), &notifier);
+  const std::vector<DriverRequest> requests = Requests(batch, source, tokens);
   std::vector<double> totals;
   std::vector<double> firsts;
   std::vector<double> encodes;
   std::vector<double> steps;
   for (int i = 0; i <= kRepeats; ++i) {
-    SEQ2SEQ_ASSIGN_OR_RETURN(const std::vector<BatchOutcome> outcomes, runner.Run(requests));
+    driver.Reset();
+    SEQ2SEQ_ASSIGN_OR_RETURN(const std::vector<DriverSequence> sequences,
+                             driver.Generate(requests, start));
     if (i == 0) continue;  // warms up
-    totals.push_back(runner.total_ms());
-    encodes.push_back(runner.encode_ms());
-    steps.push_back(Median(runner.step_ms()));
+    totals.push_back(driver.times().total);
+    encodes.push_back(driver.times().encoded);
+    steps.push_back(Median(driver.times().steps));
     double first = 0.0;
-    for (const BatchOutcome& outcome : outcomes) first = std::max(first, outcome.first_token_ms);
+    for (const DriverSequence& sequence : sequences) {
+      first = std::max(first, sequence.first_token_ms);
+    }
     firsts.push_back(first);
   }
   std::printf(
@@ -83,12 +108,12 @@ Status Measure(std::shared_ptr<const DeviceWeights> weights, BatchRunner::Start 
   return OkStatus();
 }
 
-Status Benchmark(BatchRunner::Start start, const std::string& shape, DType dtype, int32_t source,
+Status Benchmark(DecodeStart start, const std::string& shape, DType dtype, int32_t source,
                  int32_t tokens, const std::vector<int32_t>& batches) {
   SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaSetDevice(0));
   std::shared_ptr<const DeviceWeights> weights;
   {
-    const SyntheticCheckpoint checkpoint(ShapeNamed(shape), dtype);
+    const MemoryCheckpoint checkpoint(ShapeNamed(shape, dtype));
     SEQ2SEQ_ASSIGN_OR_RETURN(weights, DeviceWeights::Load(checkpoint, dtype));
   }
   std::printf("shape %s, %s, %d source tokens, %d new tokens\n", shape.c_str(),
@@ -104,9 +129,9 @@ Status Benchmark(BatchRunner::Start start, const std::string& shape, DType dtype
 
 int main(int argc, char** argv) {
   using namespace seq2seq;  // NOLINT: a benchmark's main
-  BatchRunner::Start start = BatchRunner::Start::kTogether;
+  DecodeStart start = DecodeStart::kTogether;
   if (argc > 1 && std::string(argv[1]) == "--join") {
-    start = BatchRunner::Start::kJoin;
+    start = DecodeStart::kAsEncoded;
     --argc;
     ++argv;
   }

@@ -1,5 +1,4 @@
-// Token choice against the sampler of the host, and the bookkeeping of slots against plain
-// arithmetic.
+// Token choice against the sampler of the host, and what it does to slots against plain arithmetic.
 #include "backend/kernels/choose_token.h"
 
 #include <algorithm>
@@ -155,114 +154,21 @@ void TestIdleRows() {
   Check(got[2].count == 99, "rows beyond the plan's report nothing");
 }
 
-// A slot with three pending tokens and one without, over the three passes of a step.
-void TestBeginPass(ElementType type) {
-  constexpr int32_t kWidth = 48;
-  constexpr int32_t kVocabulary = 10;
-  constexpr int32_t kCapacity = 8;
-  const DeviceRecords<SlotState> states(std::vector<SlotState>(4));
-  const DeviceRecords<int32_t> pending(std::vector<int32_t>(4 * 5, -1));
-  const DeviceRecords<int32_t> self_blocks(std::vector<int32_t>(4 * 2, -1));
-  const DeviceRecords<int32_t> cross_blocks(std::vector<int32_t>(4 * 3, -1));
-  const SlotTables tables{
-      states.data(), pending.data(), self_blocks.data(), cross_blocks.data(), 5, 2, 3};
-  BindUpload fresh;
-  fresh.slot = 2;
-  fresh.state.position = 6;
-  fresh.state.pending_count = 3;
-  fresh.state.min_new_tokens = 4;
-  fresh.state.source_length = 33;
-  fresh.self_count = 1;
-  fresh.cross_count = 3;
-  BindUpload running = fresh;
-  running.slot = 0;
-  running.first_word = 7;
-  running.state.pending_count = 1;
-  running.state.position = 20;
-  running.state.do_sample = 1;
-  running.self_count = 2;
-  running.cross_count = 1;
-  const DeviceRecords<BindUpload> uploads({fresh, running});
-  const DeviceRecords<int32_t> words({4, 5, 6, 70, 80, 81, 82, 9, 71, 72, 83});
-  RunOnStream([&](cudaStream_t stream) {
-    return LaunchBindSlots(uploads.data(), words.data(), 2, tables, {stream});
-  });
-  const std::vector<int32_t> cross = cross_blocks.Read();
-  const std::vector<int32_t> self = self_blocks.Read();
-  Check(cross[6] == 80 && cross[7] == 81 && cross[8] == 82 && cross[0] == 83, "cross blocks");
-  Check(self[4] == 70 && self[0] == 71 && self[1] == 72, "self blocks");
-  const DeviceValues embedding(type, RandomValues(kVocabulary * kWidth, 11));
-  const DeviceValues norm(ElementType::kFloat32, RandomValues(kWidth, 12));
-  const int32_t tokens[3][2] = {{4, -1}, {5, -1}, {6, 9}};
-  for (int32_t pass = 0; pass < 3; ++pass) {
-    const DeviceRecords<StepHeader> header({StepHeader{2, pass, 3, 1, 2}});
-    const DeviceRecords<int32_t> rows({2, 0});
-    const DeviceRecords<int32_t> ring({-1});
-    const DeviceRecords<RowInfo> infos(std::vector<RowInfo>(3));
-    const DeviceValues values(ElementType::kFloat32, Poison(kCapacity * kWidth));
-    const DeviceValues scaled(type, Poison(2 * kCapacity * 32));
-    const DeviceValues sums(ElementType::kFloat32, Poison(4 * kCapacity));
-    const DeviceValues scale(ElementType::kFloat32, Poison(kCapacity));
-    BeginPassArgs args;
-    args.header = header.data();
-    args.row_slots = rows.data();
-    args.ring = ring.data();
-    args.tables = tables;
-    args.rows = infos.data();
-    args.embedding = embedding.data();
-    args.norm_weight = norm.floats();
-    args.epsilon = 1e-6F;
-    args.norm_scale = scale.floats();
-    args.residual = {values.floats(), scaled.data(), sums.floats(), 4, kWidth, kCapacity};
-    RunOnStream([&](cudaStream_t stream) { return LaunchBeginPass(type, args, 3, {stream}); });
-    const std::vector<RowInfo> got = infos.Read();
-    const bool last = pass == 2;
-    const std::string name = "pass " + std::to_string(pass);
-    const int32_t choose = last ? RowInfo::kChoose | RowInfo::kBanEos : 0;
-    Check(got[0].slot == 2 && got[0].position == 6 + pass && got[0].source_length == 33 &&
-              got[0].flags == (RowInfo::kActive | choose),
-          name + ": the row with pending tokens");
-    Check(got[1].slot == 0 &&
-              got[1].flags == (last ? RowInfo::kActive | choose | RowInfo::kSample : 0) &&
-              (!last || got[1].position == 20),
-          name + ": the row without joins in the last pass");
-    Check(got[2].flags == 0, name + ": a row beyond the plan's is idle");
-    Check(header.Read()[0].ring == (last ? 0 : 1) && ring.Read()[0] == (last ? 1 : -1),
-          name + ": the place for results moves on once a step");
-    std::vector<double> actual, expected;
-    for (int32_t row = 0; row < 2; ++row) {
-      if (tokens[pass][row] < 0) continue;
-      double squares = 0.0;
-      const double* x = &embedding.rounded()[tokens[pass][row] * kWidth];
-      for (int32_t k = 0; k < kWidth; ++k) squares += x[k] * x[k];
-      const double exact_scale = 1.0 / std::sqrt(squares / kWidth + 1e-6);
-      expected.insert(expected.end(), {squares, exact_scale});
-      actual.insert(actual.end(), {sums.Read()[4 * row], scale.Read()[row]});
-      for (int32_t k = 0; k < kWidth; ++k) {
-        expected.insert(expected.end(), {x[k], x[k] * norm.rounded()[k] * exact_scale});
-        actual.insert(actual.end(), {values.Read()[row * kWidth + k],
-                                     scaled.Read()[(k / 32 * kCapacity + row) * 32 + k % 32]});
-      }
-    }
-    CheckClose(actual, expected, Tolerance(type),
-               std::string(TypeName(type)) + " begin pass " + std::to_string(pass));
+// A vocabulary smaller than a tile, one of some tiles, and one that a thread block goes through
+// several times.
+TEST(ChooseTokenTest, EqualsTheHostsSampler) {
+  TestStep(9, 50, true);
+  for (int round = 0; round < 4; ++round) {
+    TestStep(211, round, round % 2 == 1);
+    TestStep(3001, round, round % 2 == 1);
   }
 }
+
+TEST(ChooseTokenTest, LargeVocabularyEqualsTheHostsSampler) {
+  for (int round = 0; round < 20; ++round) TestStep(32'128, round, round % 2 == 1);
+}
+
+TEST(ChooseTokenTest, IdleRowsReportNothing) { TestIdleRows(); }
 
 }  // namespace
 }  // namespace seq2seq::kernels
-
-int main() {
-  using namespace seq2seq::kernels;  // NOLINT: a test's main
-  for (int round = 0; round < 20; ++round) {
-    TestStep(211, round, round % 2 == 1);
-    TestStep(32128, round, round % 2 == 1);
-  }
-  TestStep(9, 50, true);
-  TestIdleRows();
-  for (const ElementType type :
-       {ElementType::kFloat32, ElementType::kFloat16, ElementType::kBfloat16}) {
-    TestBeginPass(type);
-  }
-  return TestResult();
-}

@@ -1,34 +1,24 @@
-// A T5-shaped checkpoint of random numbers that never was a file: for speed measurements, where
-// only shapes matter.
-#ifndef SEQ2SEQ_BACKEND_TESTING_SYNTHETIC_CHECKPOINT_H_
-#define SEQ2SEQ_BACKEND_TESTING_SYNTHETIC_CHECKPOINT_H_
+// A T5 checkpoint that never was a file, for measurements on large shapes: making and writing all
+// of its numbers would take longer than what is measured.
+#ifndef SEQ2SEQ_BACKEND_TESTING_MEMORY_CHECKPOINT_H_
+#define SEQ2SEQ_BACKEND_TESTING_MEMORY_CHECKPOINT_H_
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "backend/core/dtype.h"
 #include "backend/model/checkpoint.h"
+#include "backend/testing/tiny_checkpoint.h"
 
 namespace seq2seq {
 
-struct SyntheticShape {
-  int32_t vocab_size = 0;
-  int32_t d_model = 0;
-  int32_t head_dim = 0;
-  int32_t heads = 0;
-  int32_t d_ff = 0;
-  int32_t encoder_layers = 0;
-  int32_t decoder_layers = 0;
-  bool gated = true;
-};
-
-// All matrices are views into one block of normal numbers with deviation 0.02, at offsets that
-// differ; norm weights are ones.
-class SyntheticCheckpoint final : public Checkpoint {
+// Of the shape and number format that the options say (model type, config and generation_config
+// aside); the head is its own. All matrices are views into one block of numbers, uniform with a
+// deviation of 0.02, at offsets that differ; norm weights are ones.
+class MemoryCheckpoint final : public Checkpoint {
  public:
-  SyntheticCheckpoint(const SyntheticShape& shape, DType dtype);
+  explicit MemoryCheckpoint(const TinyCheckpointOptions& options);
 
   const ModelSpec& spec() const override { return spec_; }
   const GenerationConfig& generation() const override { return generation_; }
@@ -56,4 +46,4 @@ class SyntheticCheckpoint final : public Checkpoint {
 
 }  // namespace seq2seq
 
-#endif  // SEQ2SEQ_BACKEND_TESTING_SYNTHETIC_CHECKPOINT_H_
+#endif  // SEQ2SEQ_BACKEND_TESTING_MEMORY_CHECKPOINT_H_

@@ -1,0 +1,271 @@
+// What is particular to the CUDA engine: number formats, sampling as on the CPU, memory, limits.
+#include "backend/cuda/cuda_engine.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "backend/cpu/cpu_engine_factory.h"
+#include "backend/cuda/cuda_engine_factory.h"
+#include "backend/cuda/cuda_engine_test_util.h"
+#include "backend/testing/engine_conformance.h"
+#include "backend/testing/tiny_checkpoint.h"
+
+namespace seq2seq {
+namespace {
+
+std::shared_ptr<const Checkpoint> WriteAndLoad(const std::string& name,
+                                               const TinyCheckpointOptions& options) {
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / name;
+  const Status written = WriteTinyCheckpoint(folder, options);
+  if (!written) throw std::runtime_error(written.error().message);
+  return ValueOf(Checkpoint::Load(folder));
+}
+
+// Heads that tensor cores can do.
+TinyCheckpointOptions HalfShape(int32_t d_kv) {
+  TinyCheckpointOptions options;
+  options.vocab_size = 211;
+  options.d_model = 64;
+  options.d_kv = d_kv;
+  options.num_heads = 3;
+  options.d_ff = 104;
+  return options;
+}
+
+CudaEngineOptions SmallOptions() {
+  CudaEngineOptions options;
+  options.max_active_sequences = 6;
+  options.max_source_tokens = 200;
+  options.max_decoder_tokens = 100;
+  return options;
+}
+
+DriverRequest Request(int32_t seed, int32_t source_length, int32_t new_tokens) {
+  DriverRequest request;
+  for (int32_t i = 0; i < source_length; ++i) {
+    request.source.push_back(2 + (seed * 13 + i * 7 + i * i) % 38);
+  }
+  request.min_new_tokens = new_tokens;
+  request.max_new_tokens = new_tokens;
+  request.sampling.return_logprobs = true;
+  return request;
+}
+
+std::vector<DriverRequest> SixRequests(int32_t new_tokens) {
+  std::vector<DriverRequest> requests;
+  for (int32_t i = 0; i < 6; ++i) requests.push_back(Request(i, 1 + 37 * i, new_tokens));
+  return requests;
+}
+
+size_t FreeBytes() {
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+  EXPECT_EQ(cudaMemGetInfo(&free_bytes, &total_bytes), cudaSuccess);
+  return free_bytes;
+}
+
+Result<std::unique_ptr<Engine>> MakeCudaEngine(const std::shared_ptr<const Checkpoint>& checkpoint,
+                                               const ConformanceOptions& wanted,
+                                               Notifier* notifier) {
+  EngineOptions options;
+  options.kind = EngineKind::kCuda;
+  options.max_active_sequences = wanted.max_slots;
+  options.max_source_tokens = wanted.max_source_tokens;
+  options.max_decoder_tokens = wanted.max_decoder_tokens;
+  options.kv_cache_bytes = wanted.kv_cache_bytes;
+  options.weights_dtype = DType::kFloat32;
+  return MakeCudaEngineFactory(checkpoint)->Create(options, notifier);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cuda, EngineConformanceTest,
+                         testing::Values(EngineMaker{"cuda", MakeCudaEngine}));
+
+// Both engines draw the same Philox numbers, so with logits that differ by 1e-6 they choose the
+// same tokens.
+TEST(CudaSamplingTest, ChoosesTheTokensOfTheCpuEngine) {
+  const auto checkpoint = WriteAndLoad("sampling", HalfShape(16));
+  std::vector<DriverRequest> requests = SixRequests(60);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    SamplingOptions& sampling = requests[i].sampling;
+    sampling.do_sample = true;
+    sampling.seed = 1'000'003 * i + 5;
+    sampling.temperature = 0.7F + 0.1F * static_cast<float>(i);
+    if (i == 1 || i == 5) sampling.top_k = 20;
+    if (i == 2 || i == 5) sampling.top_p = 0.8F;
+    if (i == 3) sampling.min_p = 0.02F;
+    if (i == 4) sampling.typical_p = 0.7F;
+  }
+  Notifier notifier;
+  EngineOptions cpu_options;
+  cpu_options.max_active_sequences = 6;
+  cpu_options.max_source_tokens = 200;
+  cpu_options.max_decoder_tokens = 100;
+  const std::unique_ptr<Engine> cpu =
+      ValueOf(MakeCpuEngineFactory(checkpoint)->Create(cpu_options, &notifier));
+  EngineDriver cpu_driver(cpu.get(), &notifier);
+  const std::vector<DriverSequence> truth = ValueOf(cpu_driver.Generate(requests));
+  DrivenEngine cuda(LoadWeights(*checkpoint, DType::kFloat32), SmallOptions());
+  const std::vector<DriverSequence> got = cuda.Generate(requests);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    EXPECT_EQ(got[i].tokens, truth[i].tokens) << i;
+    ASSERT_EQ(got[i].logprobs.size(), truth[i].logprobs.size());
+    for (size_t t = 0; t < truth[i].logprobs.size(); ++t) {
+      EXPECT_NEAR(got[i].logprobs[t], truth[i].logprobs[t], 1e-4F) << i << ", " << t;
+    }
+  }
+}
+
+struct HalfCase {
+  DType dtype;
+  int32_t d_kv;
+  double epsilon;  // distance of 1 to the next number
+};
+
+class HalfPrecisionTest : public testing::TestWithParam<HalfCase> {
+ protected:
+  // The log-probability of the same token after the same prefixes, in float32 and in half
+  // precision.
+  void ExpectNearFloat32(const Checkpoint& checkpoint, double bound) {
+    DrivenEngine exact(LoadWeights(checkpoint, DType::kFloat32), SmallOptions());
+    DrivenEngine half(LoadWeights(checkpoint, GetParam().dtype), SmallOptions());
+    const std::vector<DriverSequence> whole = exact.Generate(SixRequests(40));
+    double worst = 0.0;
+    int compared = 0;
+    int equal = 0;
+    for (size_t length = 1; length < 40; length += 5) {
+      std::vector<DriverRequest> requests = SixRequests(1);
+      for (size_t i = 0; i < requests.size(); ++i) {
+        requests[i].prefix.insert(requests[i].prefix.end(), whole[i].tokens.begin(),
+                                  whole[i].tokens.begin() + static_cast<int64_t>(length));
+      }
+      const std::vector<DriverSequence> got = half.Generate(requests);
+      for (size_t i = 0; i < requests.size(); ++i) {
+        ASSERT_TRUE(std::isfinite(got[i].logprobs[0]));
+        ++compared;
+        // A greedy choice's log-probability is the largest one: it may be compared whoever won it.
+        const double truth = whole[i].logprobs[length];
+        worst = std::max(worst, std::abs(got[i].logprobs[0] - truth));
+        equal += got[i].tokens[0] == whole[i].tokens[length] ? 1 : 0;
+      }
+    }
+    RecordProperty("worst_logprob_difference", std::to_string(worst));
+    RecordProperty("equal_tokens", std::to_string(equal) + " of " + std::to_string(compared));
+    EXPECT_LE(worst, bound);
+    EXPECT_GE(equal, compared * 9 / 10);
+  }
+};
+
+// A logit is a sum over some 60 roundings on its way through two encoder and three decoder layers,
+// each of relative size epsilon / 2 and independent: epsilon / 2 * sqrt(60), about 4 epsilon, of
+// logits that are below 4 here; four times that is allowed.
+TEST_P(HalfPrecisionTest, LogProbabilitiesAreNearThoseOfFloat32) {
+  const auto checkpoint =
+      WriteAndLoad("half" + std::to_string(GetParam().d_kv), HalfShape(GetParam().d_kv));
+  ExpectNearFloat32(*checkpoint, 64 * GetParam().epsilon);
+}
+
+// Feed-forward outputs of some 1e6, which float16 cannot hold, as the published T5 checkpoints
+// have.
+TEST_P(HalfPrecisionTest, LargeActivationsStayFinite) {
+  TinyCheckpointOptions options = HalfShape(GetParam().d_kv);
+  const std::string name = "overflow" + std::to_string(GetParam().d_kv);
+  WriteAndLoad(name, options);
+  std::vector<StoredTensor> tensors = TinyTensors(options);
+  for (StoredTensor& tensor : tensors) {
+    const bool in = tensor.name.find("DenseReluDense.wi") != std::string::npos;
+    const bool out = tensor.name.find("DenseReluDense.wo") != std::string::npos;
+    if (!in && !out) continue;
+    for (size_t at = 0; at < tensor.bytes.size(); at += sizeof(float)) {
+      float value = 0.0F;
+      std::memcpy(&value, &tensor.bytes[at], sizeof(value));
+      value *= in ? 16.0F : 8192.0F;
+      std::memcpy(&tensor.bytes[at], &value, sizeof(value));
+    }
+  }
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / name;
+  ASSERT_TRUE(WriteSafetensors(folder / "model.safetensors", tensors));
+  ExpectNearFloat32(*ValueOf(Checkpoint::Load(folder)), 64 * GetParam().epsilon);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Formats, HalfPrecisionTest,
+    testing::Values(HalfCase{DType::kFloat16, 16, 0x1p-10}, HalfCase{DType::kFloat16, 64, 0x1p-10},
+                    HalfCase{DType::kBFloat16, 16, 0x1p-7}, HalfCase{DType::kBFloat16, 64, 0x1p-7}),
+    [](const testing::TestParamInfo<HalfCase>& info) {
+      return std::string(DTypeName(info.param.dtype)) + "_" + std::to_string(info.param.d_kv);
+    });
+
+TEST(CudaLimitsTest, HalfPrecisionRefusesHeadsThatItCannotDo) {
+  const auto checkpoint = WriteAndLoad("odd_heads", HalfShape(12));
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+  for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
+    const auto weights = DeviceWeights::Load(*checkpoint, dtype);
+    ASSERT_FALSE(weights);
+    EXPECT_EQ(weights.error().code, ErrorCode::kUnsupported);
+    for (const char* word : {"d_kv", "multiple of 8", "12"}) {
+      EXPECT_NE(weights.error().message.find(word), std::string::npos) << weights.error().message;
+    }
+  }
+  EXPECT_TRUE(DeviceWeights::Load(*checkpoint, DType::kFloat32));
+}
+
+class CudaMemoryTest : public testing::Test {
+ protected:
+  // Creates an engine that cannot be, twice: what is loaded lazily stays after the first time.
+  void ExpectRefusedWithoutATrace(const CudaEngineOptions& options, const char* name) {
+    size_t before = 0;
+    for (int i = 0; i < 2; ++i) {
+      before = FreeBytes();
+      const auto engine = CudaEngine::Create(weights_, options, &notifier_);
+      ASSERT_FALSE(engine);
+      EXPECT_EQ(engine.error().code, ErrorCode::kInvalidArgument) << engine.error().message;
+      EXPECT_NE(engine.error().message.find(name), std::string::npos) << engine.error().message;
+    }
+    EXPECT_EQ(FreeBytes(), before);
+    DrivenEngine after(weights_, SmallOptions());
+    EXPECT_EQ(after.Generate({Request(1, 20, 5)})[0].tokens.size(), 5U);
+  }
+
+  Notifier notifier_;
+  std::shared_ptr<const DeviceWeights> weights_ =
+      LoadWeights(*WriteAndLoad("memory", HalfShape(16)), DType::kFloat32);
+};
+
+TEST_F(CudaMemoryTest, AKvCacheThatDoesNotFitIsNamed) {
+  CudaEngineOptions options = SmallOptions();
+  options.kv_cache_bytes = int64_t{1} << 42;
+  ExpectRefusedWithoutATrace(options, "'kv_cache_bytes'");
+}
+
+TEST_F(CudaMemoryTest, AKvCacheTooSmallForOneSequenceIsNamed) {
+  CudaEngineOptions options = SmallOptions();
+  options.kv_cache_bytes = 1000;
+  ExpectRefusedWithoutATrace(options, "'kv_cache_bytes'");
+}
+
+TEST_F(CudaMemoryTest, BuffersThatDoNotFitNameTheOptions) {
+  CudaEngineOptions options = SmallOptions();
+  // What the KV cache leaves is less than the 32 MiB that cuBLASLt works in.
+  options.kv_cache_bytes = static_cast<int64_t>(FreeBytes()) - (int64_t{16} << 20);
+  ExpectRefusedWithoutATrace(options, "'max_active_sequences'");
+}
+
+TEST_F(CudaMemoryTest, AnEngineLeavesNothingBehind) {
+  std::vector<size_t> free_bytes;
+  for (int i = 0; i < 4; ++i) {
+    {
+      DrivenEngine engine(weights_, SmallOptions());
+      engine.Generate(SixRequests(5));
+    }
+    free_bytes.push_back(FreeBytes());
+  }
+  // The first ones warm up what CUDA and cuBLASLt keep for the process.
+  EXPECT_EQ(free_bytes[3], free_bytes[2]);
+}
+
+}  // namespace
+}  // namespace seq2seq

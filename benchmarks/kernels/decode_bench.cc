@@ -1,0 +1,303 @@
+#include "benchmarks/kernels/decode_bench.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "backend/kernels/choose_token.h"
+#include "backend/kernels/decode_attention.h"
+#include "backend/kernels/projection.h"
+#include "backend/kernels/step_state.h"
+
+namespace seq2seq {
+namespace {
+
+using kernels::KvLayout;
+using kernels::LaunchContext;
+using kernels::ProjectionArgs;
+using kernels::ProjectionOutput;
+using kernels::RowInfo;
+
+constexpr kernels::ElementType kType = kernels::ElementType::kBfloat16;
+constexpr int32_t kSourceTokens = 512;
+constexpr int32_t kPosition = 64;
+constexpr int32_t kBlockTokens = 16;
+constexpr int32_t kRowBlocks = (kSourceTokens + kPosition) / kBlockTokens + 1;
+// So many bytes of weights take turns that none of them is still in the second-level cache.
+constexpr double kTurnBytes = 256e6;
+constexpr int32_t kMostTurns = 64;
+
+struct Product {
+  const char* name;
+  int32_t outputs;
+  int32_t inputs;
+  ProjectionOutput output;
+  bool normed;
+  int32_t launches;  // a step
+};
+
+class DecodeBench {
+ public:
+  DecodeBench(KernelShape shape, int32_t rows)
+      : shape_(std::move(shape)),
+        rows_(rows),
+        capacity_((rows + 7) / 8 * 8),
+        layout_{shape_.layers, shape_.heads, shape_.head_dim, kBlockTokens} {
+    const size_t widest = std::max({size_t(shape_.vocabulary), size_t(2) * shape_.ffn});
+    pool_ = RandomNumbers(size_t(rows) * kRowBlocks * layout_.BlockStride() * sizeof(uint16_t));
+    weights_ = RandomNumbers(WeightBytes());
+    floats_ = RandomNumbers(size_t(capacity_) * widest * sizeof(float));
+    results_ = RandomNumbers(size_t(capacity_) * widest * sizeof(float));
+    inputs_ = RandomNumbers(size_t(capacity_) * widest * sizeof(float));
+    outputs_ = RandomNumbers(size_t(capacity_) * widest * sizeof(float));
+    std::vector<int32_t> table(size_t(rows) * kRowBlocks);
+    for (size_t i = 0; i < table.size(); ++i) {
+      table[i] = static_cast<int32_t>(i * 7919 % table.size());
+    }
+    table_ = ToDevice(table);
+    std::vector<RowInfo> infos(rows);
+    for (int32_t i = 0; i < rows; ++i) {
+      infos[i] = {i, kPosition, kSourceTokens, RowInfo::kActive | RowInfo::kChoose};
+    }
+    infos_ = ToDevice(infos);
+  }
+
+  std::vector<KernelTime> Run() {
+    TimeBegin();
+    for (const Product& product : Products()) Project(product);
+    Attend("self attention", false);
+    Attend("cross attention", true);
+    Choose("choose greedily", false);
+    Choose("sample", true);
+    return std::move(times_);
+  }
+
+ private:
+  template <typename T>
+  static T* As(const DeviceArray& array) {
+    return static_cast<T*>(array.get());
+  }
+
+  std::vector<Product> Products() const {
+    const int32_t width = shape_.width;
+    const int32_t inner = shape_.inner();
+    const int32_t layers = shape_.layers;
+    return {
+        {"qkv", 3 * inner, width, ProjectionOutput::kQueryKeyValue, true, layers},
+        {"query", inner, width, ProjectionOutput::kQueryKeyValue, true, layers},
+        {"attention output", width, inner, ProjectionOutput::kResidual, false, 2 * layers},
+        {"feed-forward in", (shape_.gated ? 2 : 1) * shape_.ffn, width,
+         shape_.gated ? ProjectionOutput::kGatedActivation : ProjectionOutput::kActivation, true,
+         layers},
+        {"feed-forward out", width, shape_.ffn, ProjectionOutput::kResidual, false, layers},
+        {"head", shape_.vocabulary, width, ProjectionOutput::kLogits, true, 1},
+    };
+  }
+
+  static double Elements(const Product& product) {
+    return static_cast<double>(product.outputs) * product.inputs;
+  }
+
+  int32_t Turns(double bytes) const {
+    return std::clamp(static_cast<int32_t>(std::ceil(kTurnBytes / bytes)), 4, kMostTurns);
+  }
+
+  size_t WeightBytes() const {
+    size_t most = 0;
+    for (const Product& product : Products()) {
+      const double bytes = 2.0 * Elements(product);
+      most = std::max(most, static_cast<size_t>(bytes) * Turns(bytes));
+    }
+    return most;
+  }
+
+  void Note(const char* name, int32_t launches, KernelWork work, double microseconds) {
+    times_.push_back({shape_.name, name, rows_, launches, microseconds, work});
+  }
+
+  kernels::Residual ResidualStream() const {
+    return {As<float>(results_),
+            outputs_.get(),
+            As<float>(results_) + size_t(capacity_) * shape_.width,
+            kernels::TileCount(shape_.width),
+            shape_.width,
+            capacity_};
+  }
+
+  ProjectionArgs Args(const Product& product, int32_t turn) const {
+    ProjectionArgs args;
+    args.weights = As<char>(weights_) + static_cast<size_t>(2.0 * Elements(product)) * turn;
+    args.outputs = product.outputs;
+    args.inputs = product.inputs;
+    args.input = inputs_.get();
+    args.rows = rows_;
+    args.row_capacity = capacity_;
+    args.max_splits = 4;
+    args.row_infos = As<RowInfo>(infos_);
+    if (product.normed) {
+      const int32_t parts = kernels::TileCount(shape_.width);
+      const float* sums = As<float>(floats_) + 2 * capacity_;
+      args.factor = {sums,
+                     parts,
+                     parts,
+                     1.0F / static_cast<float>(shape_.width),
+                     1e-6F,
+                     As<float>(floats_),
+                     As<float>(floats_) + capacity_,
+                     1.0F};
+    }
+    args.output = product.output;
+    const int32_t layer = turn % shape_.layers;
+    args.query_key_value = {
+        As<float>(results_),           shape_.inner(),      pool_.get(), layout_,
+        layer * layout_.LayerStride(), As<int32_t>(table_), kRowBlocks};
+    args.residual.residual = ResidualStream();
+    args.residual.norm_weight = As<float>(floats_);
+    args.residual.scale = As<float>(floats_);
+    args.activation = {outputs_.get(), kernels::ActivationKind::kGeluTanh};
+    args.logits.parts = As<kernels::LogitsPart>(results_);
+    return args;
+  }
+
+  void Project(const Product& product) {
+    const double bytes = 2.0 * Elements(product);
+    const double time =
+        MedianMicroseconds(Turns(bytes), true, [&](int32_t turn, const LaunchContext& context) {
+          return kernels::LaunchProjection(kType, Args(product, turn), context);
+        });
+    const double activations = 2.0 * rows_ * (product.inputs + product.outputs);
+    Note(product.name, product.launches, {bytes + activations, 2.0 * rows_ * Elements(product)},
+         time);
+  }
+
+  // As many blocks a head as the decoder takes.
+  int32_t Splits(bool cross) const {
+    int32_t splits = 1;
+    while (cross && splits < 8 && rows_ * shape_.heads * splits < 640) splits *= 2;
+    return splits;
+  }
+
+  void Attend(const char* name, bool cross) {
+    const int32_t length = cross ? kSourceTokens : kPosition + 1;
+    const double keys_and_values = 2.0 * rows_ * length * shape_.inner();
+    const double time =
+        MedianMicroseconds(shape_.layers, true, [&](int32_t layer, const LaunchContext& context) {
+          kernels::DecodeAttentionArgs args;
+          args.query = As<float>(floats_);
+          args.pool = pool_.get();
+          args.layout = layout_;
+          args.layer_offset = layer * layout_.LayerStride();
+          args.blocks = As<int32_t>(table_);
+          args.block_stride = kRowBlocks;
+          args.row_infos = As<RowInfo>(infos_);
+          args.rows = rows_;
+          args.row_capacity = capacity_;
+          args.cross = cross;
+          args.bias = cross ? nullptr : As<float>(floats_);
+          args.max_distance = cross ? 0 : 128;
+          args.splits = Splits(cross);
+          args.output = outputs_.get();
+          return kernels::LaunchDecodeAttention(kType, args, context);
+        });
+    Note(name, shape_.layers, {2.0 * keys_and_values, 2.0 * keys_and_values}, time);
+  }
+
+  void TimeBegin() {
+    const DeviceArray header = ToDevice(std::vector<kernels::StepHeader>{{rows_, 0, 1, 0, 2}});
+    const DeviceArray states = ToDevice(std::vector<kernels::SlotState>(rows_));
+    std::vector<int32_t> slots(rows_);
+    for (int32_t i = 0; i < rows_; ++i) slots[i] = i;
+    const DeviceArray row_slots = ToDevice(slots);
+    const DeviceArray ring = ToDevice(std::vector<int32_t>{0});
+    const DeviceArray rows = ToDevice(std::vector<RowInfo>(rows_));
+    kernels::BeginPassArgs args;
+    args.header = As<kernels::StepHeader>(header);
+    args.row_slots = As<int32_t>(row_slots);
+    args.ring = As<int32_t>(ring);
+    args.tables = {As<kernels::SlotState>(states), nullptr, nullptr, nullptr, 0, 0, 0};
+    args.rows = As<RowInfo>(rows);
+    args.embedding = weights_.get();
+    args.norm_weight = As<float>(floats_);
+    args.epsilon = 1e-6F;
+    args.norm_scale = As<float>(floats_);
+    args.residual = ResidualStream();
+    const double time = MedianMicroseconds(16, false, [&](int32_t, const LaunchContext& context) {
+      return kernels::LaunchBeginPass(kType, args, rows_, context);
+    });
+    // Embedding, residual and what the first projection reads.
+    Note("begin", 1, {8.0 * rows_ * shape_.width, 0.0}, time);
+  }
+
+  void Choose(const char* name, bool sample) {
+    const int32_t tiles = kernels::TileCount(shape_.vocabulary);
+    kernels::SlotState state;
+    state.max_new_tokens = 1 << 30;
+    state.do_sample = sample ? 1 : 0;
+    state.top_k = sample ? 50 : 0;
+    state.top_p = sample ? 0.9F : 1.0F;
+    state.return_logprobs = 1;
+    const DeviceArray header = ToDevice(std::vector<kernels::StepHeader>{{rows_, 0, 1, 0, 2}});
+    const DeviceArray states = ToDevice(std::vector<kernels::SlotState>(rows_, state));
+    std::vector<RowInfo> infos(rows_);
+    for (int32_t i = 0; i < rows_; ++i) {
+      infos[i] = {i, kPosition, kSourceTokens,
+                  RowInfo::kActive | RowInfo::kChoose | (sample ? RowInfo::kSample : 0)};
+    }
+    const DeviceArray row_infos = ToDevice(infos);
+    const DeviceArray ring = ToDevice(std::vector<int32_t>{0});
+    const DeviceArray eos = ToDevice(std::vector<int32_t>{1});
+    std::vector<kernels::LogitsPart> parts(size_t(rows_) * tiles);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const float best = static_cast<float>(i * 2654435761U % 1000) * 0.004F;
+      parts[i] = {best, static_cast<int32_t>(i % tiles) * 16, best, 8.0F};
+    }
+    std::vector<float> logits(size_t(rows_) * shape_.vocabulary);
+    for (size_t i = 0; i < logits.size(); ++i) {
+      logits[i] = static_cast<float>(i * 2654435761U % 1000) * 0.004F;
+    }
+    const DeviceArray device_parts = ToDevice(parts);
+    const DeviceArray device_logits = ToDevice(logits);
+    const DeviceArray outcomes = ToDevice(std::vector<kernels::RowOutcome>(2 * rows_));
+    kernels::ChooseTokenArgs args;
+    args.header = As<kernels::StepHeader>(header);
+    args.ring = As<int32_t>(ring);
+    args.row_infos = As<RowInfo>(row_infos);
+    args.states = As<kernels::SlotState>(states);
+    args.parts = As<kernels::LogitsPart>(device_parts);
+    args.tiles = tiles;
+    args.logits = As<float>(device_logits);
+    args.vocabulary = shape_.vocabulary;
+    args.eos_tokens = As<int32_t>(eos);
+    args.eos_count = 1;
+    args.outcomes = As<kernels::RowOutcome>(outcomes);
+    args.outcome_stride = rows_;
+    const double time = MedianMicroseconds(8, true, [&](int32_t, const LaunchContext& context) {
+      return kernels::LaunchChooseTokens(args, rows_, context);
+    });
+    const double bytes = sample ? 4.0 * shape_.vocabulary : sizeof(kernels::LogitsPart) * tiles;
+    Note(name, 1, {rows_ * bytes, 0.0}, time);
+  }
+
+  KernelShape shape_;
+  int32_t rows_;
+  int32_t capacity_;
+  KvLayout layout_;
+  DeviceArray pool_;
+  DeviceArray table_;
+  DeviceArray infos_;
+  DeviceArray weights_;
+  DeviceArray floats_;
+  DeviceArray results_;
+  DeviceArray inputs_;
+  DeviceArray outputs_;
+  std::vector<KernelTime> times_;
+};
+
+}  // namespace
+
+std::vector<KernelTime> TimeDecodeKernels(const KernelShape& shape, int32_t rows) {
+  return DecodeBench(shape, rows).Run();
+}
+
+}  // namespace seq2seq

@@ -1,0 +1,327 @@
+#!/usr/bin/env python3
+"""Builds and runs the tests that need a GPU, on a machine with nvcc and g++ but no Bazel.
+
+Nothing is listed here: every backend/**/*_gpu_test.cc is a test, and its other sources are found
+by following its #include lines (a header's source has the header's name; of a folder called kernels
+all sources belong). Python's standard library is enough. From the repository's root:
+
+    tools/gpu_tests.py --googletest DIR --json DIR
+    tools/gpu_tests.py --googletest DIR --json DIR --sanitize --only projection
+"""
+
+import argparse
+import concurrent.futures
+import dataclasses
+import functools
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+INCLUDE = re.compile(r'^#include "((?:backend|benchmarks|tests)/[^"]+)"', re.MULTILINE)
+# The flags of backend/cpu/kernels/BUILD.bazel: each source there is for one instruction set.
+AVX2 = ["-mavx2", "-mfma", "-mf16c"]
+AVX512 = [*AVX2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"]
+INSTRUCTION_SETS = {"kernels_avx2.cc": AVX2, "kernels_avx512.cc": AVX512}
+NO_TEST = re.compile(r"(_test|_benchmark|_main)\.cc$")
+
+SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
+# Sanitizers make kernels some hundred times slower: racecheck alone took more than 70 s for one
+# sampler over a whole vocabulary. So tests of large shapes stay out; small ones of the same suite
+# take every branch, several blocks and both sides of each border. Out are also tests that kill the
+# device on purpose (an error is what they want) and those that measure time.
+NOT_SANITIZED = "-*Large*:*DeathTest*:*Timing*"
+# racecheck and initcheck follow single accesses of kernels: an engine runs the same kernels behind
+# cuBLASLt's, whose accesses are not ours to mend.
+KERNEL_SANITIZERS = frozenset({"racecheck", "initcheck"})
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A test or a benchmark and the sources that it is linked from."""
+
+    name: str
+    main: pathlib.Path
+    sources: frozenset[pathlib.Path]
+
+    @property
+    def is_test(self) -> bool:
+        """Whether GoogleTest brings its main()."""
+        return self.name.endswith("_test")
+
+
+@functools.cache
+def included(path: pathlib.Path) -> list[pathlib.Path]:
+    """The project's headers that a file includes."""
+    text = (ROOT / path).read_text()
+    return [pathlib.Path(name) for name in INCLUDE.findall(text) if (ROOT / name).exists()]
+
+
+@functools.cache
+def neighbours(header: pathlib.Path) -> list[pathlib.Path]:
+    """The sources that define what a header declares."""
+    if header.parent.name == "kernels":
+        found = [*(ROOT / header.parent).glob("*.cu"), *(ROOT / header.parent).glob("*.cc")]
+    else:
+        found = [ROOT / header.with_suffix(suffix) for suffix in (".cc", ".cu")]
+    return [
+        path.relative_to(ROOT) for path in found if path.exists() and not NO_TEST.search(path.name)
+    ]
+
+
+def program(main: pathlib.Path) -> Program:
+    """Follows the includes of a main source."""
+    seen = {main}
+    waiting = [main]
+    while waiting:
+        path = waiting.pop()
+        reached = included(path)
+        if path.suffix in (".h", ".cuh"):
+            reached = [*reached, *neighbours(path)]
+        for other in reached:
+            if other not in seen:
+                seen.add(other)
+                waiting.append(other)
+    sources = frozenset(path for path in seen if path.suffix in (".cc", ".cu"))
+    return Program(main.stem, main, sources)
+
+
+def programs(benchmarks: bool) -> list[Program]:
+    """The GPU tests, the other tests of backend/kernels, and on demand the benchmarks."""
+    mains = {*ROOT.glob("backend/**/*_gpu_test.cc"), *ROOT.glob("backend/kernels/*_test.cc")}
+    if benchmarks:
+        mains |= set(ROOT.glob("benchmarks/*/*_benchmark.cc"))
+    return [program(path.relative_to(ROOT)) for path in sorted(mains)]
+
+
+class Build:
+    """Compiles sources to objects and links programs, all in one folder."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        """Takes the parsed command line."""
+        self.folder = options.build_dir.resolve()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.jobs = options.jobs
+        self.cuda = options.cuda
+        self.googletest = options.googletest
+        self.includes = ["-I.", f"-I{self.cuda}/include"]
+        if self.googletest:
+            self.includes += ["-isystem", f"{self.googletest}/include"]
+        if options.json:
+            self.includes += ["-isystem", str(options.json)]
+        self.nvcc = [f"{self.cuda}/bin/nvcc", "-std=c++20", f"-arch={options.arch}", "-O3"]
+        self.nvcc += ["-lineinfo", "-I."]
+
+    def object_of(self, source: pathlib.Path) -> pathlib.Path:
+        """Where a source's object goes."""
+        return self.folder / (str(source).replace("/", "+") + ".o")
+
+    def compile_command(self, source: pathlib.Path) -> list[str]:
+        """The compiler's command line."""
+        output = ["-c", str(source), "-o", str(self.object_of(source))]
+        if source.suffix == ".cu":
+            return [*self.nvcc, *output]
+        flags = ["g++", "-std=c++23", "-O2", "-Wall", "-Wextra", *self.includes]
+        if self.googletest and self.googletest in source.parents:
+            flags.append(f"-I{self.googletest}")
+        if source.parent == pathlib.Path("backend/cpu/kernels"):
+            flags += ["-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"]
+            flags += INSTRUCTION_SETS.get(source.name, [])
+        return [*flags, *output]
+
+    def googletest_sources(self) -> list[pathlib.Path]:
+        """GoogleTest and its main()."""
+        return [self.googletest / "src" / name for name in ("gtest-all.cc", "gtest_main.cc")]
+
+    def link_command(self, linked: Program) -> list[str]:
+        """The linker's command line."""
+        sources = sorted(linked.sources)
+        if linked.is_test:
+            sources += self.googletest_sources()
+        objects = [str(self.object_of(source)) for source in sources]
+        libraries = [f"-L{self.cuda}/lib64", "-lcudart_static", "-ldl", "-lpthread", "-lrt"]
+        return ["g++", *objects, "-o", str(self.folder / linked.name), *libraries]
+
+    def run(self, commands: list[list[str]]) -> None:
+        """Runs compilers side by side, and says which failed."""
+        with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
+            done = pool.map(
+                lambda command: subprocess.run(
+                    command, cwd=ROOT, capture_output=True, text=True, check=False
+                ),
+                commands,
+            )
+            failed = 0
+            for command, result in zip(commands, done, strict=True):
+                if result.stderr:
+                    print(result.stderr, end="", file=sys.stderr)
+                if result.returncode != 0:
+                    failed += 1
+                    print("failed:", shlex.join(command), file=sys.stderr)
+        if failed:
+            sys.exit(f"{failed} of {len(commands)} commands failed")
+
+    def make(self, wanted: list[Program]) -> None:
+        """Compiles and links everything; slow sources first."""
+        sources = {source for each in wanted for source in each.sources}
+        if any(each.is_test for each in wanted):
+            sources |= set(self.googletest_sources())
+        ordered = sorted(sources, key=lambda source: (source.suffix != ".cu", str(source)))
+        begin = time.monotonic()
+        self.run([self.compile_command(source) for source in ordered])
+        self.run([self.link_command(each) for each in wanted])
+        seconds = time.monotonic() - begin
+        print(f"built {len(wanted)} programs of {len(ordered)} sources in {seconds:.0f} s")
+
+
+def run_logged(
+    name: str, command: list[str], options: argparse.Namespace, environment: dict[str, str]
+) -> bool:
+    """Runs one program with a deadline; its output goes to a log, its outcome to the terminal."""
+    log = options.logs / f"{name}.log"
+    begin = time.monotonic()
+    with log.open("w") as output:
+        try:
+            code = subprocess.run(
+                command,
+                cwd=ROOT,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                timeout=options.timeout,
+                env=os.environ | environment,
+                check=False,
+            ).returncode
+        except subprocess.TimeoutExpired:
+            code = None
+    text = log.read_text(errors="replace")
+    counts = re.findall(r"^\[  PASSED  \] \d+ tests?\.", text, re.MULTILINE)
+    summary = re.findall(r"^=+ (?:ERROR|RACECHECK) SUMMARY.*", text, re.MULTILINE)
+    outcome = {0: "ok", None: f"did not end in {options.timeout} s"}.get(code, "FAILED")
+    said = " ".join([*counts, *summary])
+    print(f"{outcome:8} {name:58} {time.monotonic() - begin:6.1f} s  {said}", flush=True)
+    if code != 0:
+        failures = re.findall(r"^\[  FAILED  \] \S+.*$", text, re.MULTILINE)
+        print("\n".join(f"         {line}" for line in dict.fromkeys(failures)))
+        print(f"         see {log}")
+    return code == 0
+
+
+def run_tests(build: Build, tests: list[Program], options: argparse.Namespace) -> bool:
+    """Runs the tests, each alone on the GPU."""
+    environment = {}
+    if options.checkpoints:
+        folders = os.pathsep.join(str(folder.resolve()) for folder in options.checkpoints)
+        environment["SEQ2SEQ_PARITY_CHECKPOINTS"] = folders
+    options.logs.mkdir(parents=True, exist_ok=True)
+    good = True
+    for test in tests:
+        command = [str(build.folder / test.name), f"--gtest_filter={options.gtest_filter}"]
+        command.append(f"--gtest_output=xml:{options.logs.resolve()}/{test.name}.xml")
+        good = run_logged(test.name, command, options, environment) and good
+    return good
+
+
+def run_sanitizers(build: Build, tests: list[Program], options: argparse.Namespace) -> bool:
+    """Runs the tests under each of compute-sanitizer's tools."""
+    sanitizer = shutil.which("compute-sanitizer") or f"{options.cuda}/bin/compute-sanitizer"
+    options.logs.mkdir(parents=True, exist_ok=True)
+    good = True
+    for tool in options.sanitizers:
+        for test in tests:
+            if tool in KERNEL_SANITIZERS and test.main.parent.name != "kernels":
+                continue
+            command = [sanitizer, "--tool", tool, "--error-exitcode", "1"]
+            command += [str(build.folder / test.name), f"--gtest_filter={NOT_SANITIZED}"]
+            good = run_logged(f"{test.name}.{tool}", command, options, {}) and good
+    return good
+
+
+def googletest_folder(given: pathlib.Path, parser: argparse.ArgumentParser) -> pathlib.Path:
+    """The folder that holds src/ and include/: the given one, or googletest/ in it."""
+    for folder in (given.resolve(), given.resolve() / "googletest"):
+        if (folder / "src/gtest-all.cc").exists():
+            return folder
+    return parser.error(f"--googletest: {given} holds no src/gtest-all.cc")
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    folder = pathlib.Path
+    parser.add_argument("--googletest", type=folder, help="GoogleTest's sources")
+    parser.add_argument("--json", type=folder, help="a folder that holds nlohmann/json.hpp")
+    parser.add_argument("--cuda", type=folder, default=folder("/usr/local/cuda"))
+    parser.add_argument("--arch", default="native", help="nvcc's -arch, such as sm_90")
+    parser.add_argument("--build-dir", type=folder, default=folder("/tmp/seq2seq_gpu_tests"))
+    parser.add_argument("--logs", type=folder, help="for logs and XML; default BUILD_DIR/logs")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--only", default="", help="a regular expression of programs' names")
+    parser.add_argument("--gtest-filter", default="*", help="GoogleTest's, for every test")
+    parser.add_argument("--timeout", type=int, default=300, help="seconds a program may take")
+    parser.add_argument(
+        "--checkpoints",
+        type=folder,
+        nargs="+",
+        help="more folders with an expected.json for the parity test, in every number format",
+    )
+    parser.add_argument(
+        "--sanitize",
+        dest="sanitizers",
+        nargs="*",
+        choices=SANITIZERS,
+        help="run under compute-sanitizer instead; all of its tools if none is named",
+    )
+    parser.add_argument("--benchmarks", action="store_true", help="build benchmarks/ too")
+    parser.add_argument("--build-only", action="store_true", help="run nothing")
+    parser.add_argument("--no-build", action="store_true", help="run what was built before")
+    parser.add_argument(
+        "--list", action="store_true", help="print programs and sources, that's all"
+    )
+    options = parser.parse_args(arguments)
+    options.logs = options.logs or options.build_dir / "logs"
+    if options.googletest:
+        options.googletest = googletest_folder(options.googletest, parser)
+    if options.json:
+        options.json = options.json.resolve()
+        if not (options.json / "nlohmann/json.hpp").exists():
+            parser.error(f"--json: {options.json} holds no nlohmann/json.hpp")
+    if options.sanitizers == []:
+        options.sanitizers = list(SANITIZERS)
+    return options
+
+
+def main(arguments: list[str]) -> int:
+    """Builds, then runs; 0 if everything passed."""
+    options = parse(arguments)
+    wanted = [each for each in programs(options.benchmarks) if re.search(options.only, each.name)]
+    if options.list:
+        for each in wanted:
+            print(each.name, *sorted(map(str, each.sources)), sep="\n    ")
+        return 0
+    if not wanted:
+        sys.exit(f"no program's name matches '{options.only}'")
+    build = Build(options)
+    if options.no_build:
+        missing = [each.name for each in wanted if not (build.folder / each.name).exists()]
+        if missing:
+            sys.exit(f"--no-build, but {build.folder} lacks {', '.join(missing)}")
+    else:
+        if options.googletest is None and any(each.is_test for each in wanted):
+            sys.exit("--googletest: a folder with GoogleTest's sources is needed")
+        build.make(wanted)
+    if options.build_only:
+        return 0
+    tests = [each for each in wanted if each.is_test]
+    run = run_tests if options.sanitizers is None else run_sanitizers
+    return 0 if run(build, tests, options) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

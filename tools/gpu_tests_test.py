@@ -1,0 +1,89 @@
+"""The GPU tests' script finds programs and sources by itself."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tools import gpu_tests
+
+FILES = {
+    "backend/cuda/engine_gpu_test.cc": '#include "backend/cuda/engine.h"\n#include <vector>\n',
+    "backend/cuda/engine.h": '#include "backend/kernels/sum.h"\n#include "backend/core/status.h"\n',
+    "backend/cuda/engine.cc": '#include "backend/cuda/engine.h"\n#include "backend/model/spec.h"\n',
+    "backend/cuda/unused.cc": "",
+    "backend/core/status.h": "",
+    "backend/model/spec.h": "",
+    "backend/model/spec.cc": "",
+    "backend/model/spec_test.cc": "",
+    "backend/kernels/sum.h": "",
+    "backend/kernels/sum_few.cu": '#include "backend/kernels/math.cuh"\n',
+    "backend/kernels/sum_wide.cu": "",
+    "backend/kernels/math.cuh": "",
+    "backend/kernels/sum_gpu_test.cc": '#include "backend/kernels/sum.h"\n',
+    "backend/kernels/sum_test.cc": '#include "backend/kernels/sum.h"\n',
+    "benchmarks/kernels/sum_benchmark.cc": '#include "backend/kernels/sum.h"\n',
+}
+
+
+@pytest.fixture
+def _tree(tmp_path, monkeypatch):
+    for name, text in FILES.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    monkeypatch.setattr(gpu_tests, "ROOT", tmp_path)
+    gpu_tests.included.cache_clear()
+    gpu_tests.neighbours.cache_clear()
+
+
+@pytest.mark.usefixtures("_tree")
+def test_finds_tests_and_on_demand_benchmarks():
+    names = [each.name for each in gpu_tests.programs(benchmarks=False)]
+    assert names == ["engine_gpu_test", "sum_gpu_test", "sum_test"]
+    names = [each.name for each in gpu_tests.programs(benchmarks=True)]
+    assert names[-1] == "sum_benchmark"
+
+
+@pytest.mark.usefixtures("_tree")
+def test_follows_includes_to_sources():
+    found = gpu_tests.program(Path("backend/cuda/engine_gpu_test.cc"))
+    assert {str(source) for source in found.sources} == {
+        "backend/cuda/engine_gpu_test.cc",
+        "backend/cuda/engine.cc",
+        "backend/model/spec.cc",
+        "backend/kernels/sum_few.cu",
+        "backend/kernels/sum_wide.cu",
+    }
+
+
+def test_sanitize_without_names_means_all_tools():
+    assert gpu_tests.parse(["--sanitize"]).sanitizers == list(gpu_tests.SANITIZERS)
+    assert gpu_tests.parse(["--sanitize", "memcheck"]).sanitizers == ["memcheck"]
+    assert gpu_tests.parse([]).sanitizers is None
+
+
+def test_googletest_is_the_folder_or_within_it(tmp_path):
+    (tmp_path / "googletest/src").mkdir(parents=True)
+    (tmp_path / "googletest/src/gtest-all.cc").touch()
+    for given in (tmp_path, tmp_path / "googletest"):
+        assert gpu_tests.parse(["--googletest", str(given)]).googletest == tmp_path / "googletest"
+    with pytest.raises(SystemExit):
+        gpu_tests.parse(["--googletest", str(tmp_path / "googletest/src")])
+
+
+def test_folders_without_programs_or_headers_are_refused(tmp_path):
+    with pytest.raises(SystemExit):
+        gpu_tests.parse(["--json", str(tmp_path)])
+    with pytest.raises(SystemExit, match="--no-build, but"):
+        gpu_tests.main(["--no-build", "--build-dir", str(tmp_path)])
+
+
+@pytest.mark.usefixtures("_tree")
+def test_an_unknown_name_ends_with_a_message():
+    with pytest.raises(SystemExit, match="no program's name matches 'nothing'"):
+        gpu_tests.main(["--only", "nothing"])
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__, "-p", "no:cacheprovider"]))
