@@ -103,23 +103,14 @@ Status CudaEngine::BuildPool(const DeviceWeights& weights) {
   if (!memory) {
     // It concerns this call alone, and must not be found by what is checked next on this thread.
     static_cast<void>(cudaGetLastError());
-    return InvalidArgument(Format("option 'kv_cache_bytes': {} KV blocks of {} bytes: {}", blocks,
-                                  block_bytes, memory.error().message));
-  }
-  pool_.memory = *std::move(memory);
-  pool_.total_blocks = static_cast<int32_t>(blocks);
-  info_.total_blocks = pool_.total_blocks;
-<<<<<<< HEAD
-=======
-  Result<DeviceBuffer> memory = DeviceBuffer::Allocate(blocks * block_bytes);
-  if (!memory) {
     return InvalidArgument(
         Format("option 'kv_cache_bytes': {} KV blocks of {} bytes do not fit; {} bytes of device "
                "memory are free ({})",
                blocks, block_bytes, free_bytes, memory.error().message));
   }
-  pool_.memory = std::move(*memory);
->>>>>>> ktests
+  pool_.memory = *std::move(memory);
+  pool_.total_blocks = static_cast<int32_t>(blocks);
+  info_.total_blocks = pool_.total_blocks;
   return OkStatus();
 }
 
