@@ -69,7 +69,8 @@ class CublasLt {
   cublaslt::Code (*algorithm_check)(cublaslt::Handle, cublaslt::Descriptor matmul,
                                     cublaslt::Descriptor a, cublaslt::Descriptor b,
                                     cublaslt::Descriptor c, cublaslt::Descriptor d,
-                                    const cublaslt::Algorithm*, cublaslt::Heuristic* result) = nullptr;
+                                    const cublaslt::Algorithm*,
+                                    cublaslt::Heuristic* result) = nullptr;
   cublaslt::Code (*matmul)(cublaslt::Handle, cublaslt::Descriptor matmul, const void* alpha,
                            const void* a, cublaslt::Descriptor a_layout, const void* b,
                            cublaslt::Descriptor b_layout, const void* beta, const void* c,

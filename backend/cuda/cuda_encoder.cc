@@ -162,9 +162,8 @@ TokenMatmulArgs CudaEncoder::CrossKeyValues(int32_t first_layer, int32_t layers)
   const int32_t layer_outputs = 2 * spec.decoder_inner();
   TokenMatmulArgs args =
       Product(weights_->cross_key_value, layers * layer_outputs, normed_, spec.d_model);
-  args.weight =
-      weights_->cross_key_value.as<std::byte>() +
-      int64_t{first_layer} * layer_outputs * spec.d_model * ElementBytes(weights_->type);
+  args.weight = weights_->cross_key_value.as<std::byte>() +
+                int64_t{first_layer} * layer_outputs * spec.d_model * ElementBytes(weights_->type);
   return args;
 }
 
@@ -281,8 +280,7 @@ Status CudaEncoder::Encode(std::span<const EncodeItem> batch) {
   const int32_t slice_layers = std::max(1, kSliceTokens / tokens_);
   next_layer_ = 0;
   while (next_layer_ < all_layers) {
-    SEQ2SEQ_RETURN_IF_ERROR(
-        turns_->Slice(stream_.get(), [&] { return QueueSlice(slice_layers); }));
+    SEQ2SEQ_RETURN_IF_ERROR(turns_->Slice(stream_.get(), [&] { return QueueSlice(slice_layers); }));
     // The next slice is queued when this one has ended, so that a step can come between them.
     SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaEventRecord(finished_.get(), stream_.get()));
     SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaEventSynchronize(finished_.get()));

@@ -68,8 +68,8 @@ Status CudaEngine::BuildStages(const std::shared_ptr<const DeviceWeights>& weigh
                     weights, lt, &pool_, &turns_,
                     {.max_tokens = std::max(info_.max_encode_tokens, options_.max_source_tokens),
                      .max_items = info_.max_encode_items,
-                     .warm_up_tokens = std::min(options_.max_source_tokens,
-                                                pool_.total_blocks * kBlockTokens)}));
+                     .warm_up_tokens =
+                         std::min(options_.max_source_tokens, pool_.total_blocks * kBlockTokens)}));
   SEQ2SEQ_ASSIGN_OR_RETURN(
       decoder_, CudaDecoder::Create(weights, &pool_,
                                     {.max_slots = options_.max_active_sequences,

@@ -13,8 +13,8 @@
 namespace seq2seq {
 
 // What one side queues starts when what the other has queued before it has ended. Two kernels at a
-// time would be no faster: an encode fills the device, and each of a step's many small kernels would
-// wait for blocks of the encode to make room.
+// time would be no faster: an encode fills the device, and each of a step's many small kernels
+// would wait for blocks of the encode to make room.
 //
 // Threads: any. A call waits while another queues its work (tens of microseconds), never for the
 // device. The lifetimes of streams and of work queued don't matter to it.

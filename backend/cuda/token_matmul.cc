@@ -124,10 +124,10 @@ Result<std::unique_ptr<TokenMatmul::Plan>> TokenMatmul::MakePlan(
 Result<std::vector<cublaslt::Heuristic>> TokenMatmul::Propose(const Plan& plan, int most) const {
   std::vector<cublaslt::Heuristic> proposals(most);
   int found = 0;
-  SEQ2SEQ_RETURN_IF_ERROR(LtStatus(
-      lt_->get_heuristic(handle_, matmul_, plan.weight, plan.input, plan.output, plan.output,
-                         preference_, most, proposals.data(), &found),
-      "cublasLtMatmulAlgoGetHeuristic"));
+  SEQ2SEQ_RETURN_IF_ERROR(
+      LtStatus(lt_->get_heuristic(handle_, matmul_, plan.weight, plan.input, plan.output,
+                                  plan.output, preference_, most, proposals.data(), &found),
+               "cublasLtMatmulAlgoGetHeuristic"));
   if (found == 0) return Internal("cuBLASLt has no algorithm for a product of the encoder");
   proposals.resize(found);
   return proposals;
@@ -165,11 +165,10 @@ Status TokenMatmul::RunPlan(const TokenMatmulArgs& args, const Plan& plan,
                             cudaStream_t stream) const {
   const float alpha = 1.0F;
   const float beta = args.accumulate ? 1.0F : 0.0F;
-  return LtStatus(
-      lt_->matmul(handle_, matmul_, &alpha, args.weight, plan.weight, args.input, plan.input, &beta,
-                  args.output, plan.output, args.output, plan.output, &plan.algorithm,
-                  workspace_.as(), kWorkspaceBytes, stream),
-      "cublasLtMatmul");
+  return LtStatus(lt_->matmul(handle_, matmul_, &alpha, args.weight, plan.weight, args.input,
+                              plan.input, &beta, args.output, plan.output, args.output, plan.output,
+                              &plan.algorithm, workspace_.as(), kWorkspaceBytes, stream),
+                  "cublasLtMatmul");
 }
 
 // Milliseconds: the best of some, after one that loads the kernel.

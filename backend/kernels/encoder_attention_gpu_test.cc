@@ -59,7 +59,8 @@ struct Reference {
     }
     for (int32_t d = 0; d < shape.head_dim; ++d) {
       double value = 0.0;
-      for (int32_t key = 0; key < length; ++key) value += weights[key] * At(first + key, 2, head, d);
+      for (int32_t key = 0; key < length; ++key)
+        value += weights[key] * At(first + key, 2, head, d);
       output->push_back(value / sum);
     }
   }
@@ -110,25 +111,22 @@ TEST_P(EncoderAttentionGpuTest, MatchesDoublePrecision) {
 }
 
 const Shape kShapes[] = {
-    {"OneToken", 2, 64, {1}, 8},
-    {"TileEdges", 2, 64, {63, 64, 65, 127, 128, 129, 7}, 30},
-    {"ManyTiles", 2, 64, {512, 300}, 128},
-    {"OddDistance", 1, 64, {200, 33}, 31},
-    {"BiasOfFarAway", 1, 64, {700}, 4},
-    {"BiasOfAll", 1, 64, {260}, 1024},
-    {"NoBias", 3, 64, {100, 450}, 0},
-    {"Wide", 1, 128, {40, 170, 129}, 30},
+    {"OneToken", 2, 64, {1}, 8},           {"TileEdges", 2, 64, {63, 64, 65, 127, 128, 129, 7}, 30},
+    {"ManyTiles", 2, 64, {512, 300}, 128}, {"OddDistance", 1, 64, {200, 33}, 31},
+    {"BiasOfFarAway", 1, 64, {700}, 4},    {"BiasOfAll", 1, 64, {260}, 1024},
+    {"NoBias", 3, 64, {100, 450}, 0},      {"Wide", 1, 128, {40, 170, 129}, 30},
     {"Narrow", 3, 16, {12, 140, 3}, 30},
 };
 
-INSTANTIATE_TEST_SUITE_P(
-    ShapesAndTypes, EncoderAttentionGpuTest,
-    testing::Combine(testing::ValuesIn(kShapes),
-                     testing::Values(ElementType::kFloat32, ElementType::kFloat16,
-                                     ElementType::kBfloat16)),
-    [](const testing::TestParamInfo<Case>& info) {
-      return std::string(std::get<0>(info.param).name) + TypeName(std::get<1>(info.param));
-    });
+INSTANTIATE_TEST_SUITE_P(ShapesAndTypes, EncoderAttentionGpuTest,
+                         testing::Combine(testing::ValuesIn(kShapes),
+                                          testing::Values(ElementType::kFloat32,
+                                                          ElementType::kFloat16,
+                                                          ElementType::kBfloat16)),
+                         [](const testing::TestParamInfo<Case>& info) {
+                           return std::string(std::get<0>(info.param).name) +
+                                  TypeName(std::get<1>(info.param));
+                         });
 
 }  // namespace
 }  // namespace seq2seq::kernels

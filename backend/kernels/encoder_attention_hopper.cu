@@ -265,9 +265,8 @@ __global__ void __launch_bounds__(kThreads, 2)
     }
     for (int i = 0; i < min(kStages, key_tiles); ++i) fetch(i);
   }
-  bias.Fill(args.bias == nullptr
-                ? nullptr
-                : args.bias + int64_t{blockIdx.x} * (2 * args.max_distance + 1),
+  bias.Fill(args.bias == nullptr ? nullptr
+                                 : args.bias + int64_t{blockIdx.x} * (2 * args.max_distance + 1),
             args.max_distance);
   __syncthreads();
   const int group = static_cast<int>(threadIdx.x) / 128;

@@ -28,10 +28,10 @@ __device__ __forceinline__ void FenceBarrierInit() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 __device__ __forceinline__ void ArriveExpecting(uint64_t* barrier, uint32_t bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(
-                   SharedAddress(barrier)),
-               "r"(bytes)
-               : "memory");
+  asm volatile(
+      "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(SharedAddress(barrier)),
+      "r"(bytes)
+      : "memory");
 }
 __device__ __forceinline__ void Arrive(uint64_t* barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(SharedAddress(barrier)) : "memory");
@@ -95,12 +95,12 @@ __device__ __forceinline__ void MultiplyRowsAsync(float (&d)[32], const uint32_t
 #define SEQ2SEQ_FOUR(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define SEQ2SEQ_SIXTEEN(i) \
   SEQ2SEQ_FOUR(i), SEQ2SEQ_FOUR(i + 4), SEQ2SEQ_FOUR(i + 8), SEQ2SEQ_FOUR(i + 12)
-#define SEQ2SEQ_FIRST_32                                                              \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "  \
+#define SEQ2SEQ_FIRST_32                                                             \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, " \
   "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define SEQ2SEQ_MULTIPLY_ASYNC(T, name)                                                            \
   template <>                                                                                      \
-  __device__ __forceinline__ void MultiplyAsync<T>(float(&d)[32], uint64_t a, uint64_t b,          \
+  __device__ __forceinline__ void MultiplyAsync<T>(float (&d)[32], uint64_t a, uint64_t b,         \
                                                    bool accumulate) {                              \
     asm volatile(                                                                                  \
         "{ .reg .pred p; setp.ne.b32 p, %34, 0; "                                                  \
@@ -110,7 +110,7 @@ __device__ __forceinline__ void MultiplyRowsAsync(float (&d)[32], const uint32_t
         : "l"(a), "l"(b), "r"(int{accumulate}));                                                   \
   }                                                                                                \
   template <>                                                                                      \
-  __device__ __forceinline__ void MultiplyRowsAsync<T>(float(&d)[32], const uint32_t(&a)[4],       \
+  __device__ __forceinline__ void MultiplyRowsAsync<T>(float (&d)[32], const uint32_t (&a)[4],     \
                                                        uint64_t b) {                               \
     asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." name "." name " {" SEQ2SEQ_FIRST_32 \
                  "}, {%32, %33, %34, %35}, %36, 1, 1, 1, 1;"                                       \

@@ -22,8 +22,9 @@ struct MappedMatrix {
   int32_t columns = 0;
 };
 
-// Describes `matrix` for copies of boxes of `box_rows` (at most 256) x kBoxColumns; what lies beyond
-// its edges is copied as zeros. A host call of about a microsecond, without allocation. Threads: any.
+// Describes `matrix` for copies of boxes of `box_rows` (at most 256) x kBoxColumns; what lies
+// beyond its edges is copied as zeros. A host call of about a microsecond, without allocation.
+// Threads: any.
 cudaError_t MapMatrix(const MappedMatrix& matrix, int32_t box_rows, CUtensorMap* map);
 
 // True if the current device runs kernels that are built for compute capability 9.0a.

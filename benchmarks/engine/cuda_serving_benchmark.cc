@@ -27,7 +27,7 @@
 #include "backend/scheduler/request_queue.h"
 #include "backend/scheduler/scheduler.h"
 #include "backend/scheduler/scheduler_observer.h"
-#include "backend/testing/synthetic_checkpoint.h"
+#include "backend/testing/memory_checkpoint.h"
 
 namespace seq2seq {
 namespace {
@@ -140,8 +140,8 @@ class Server {
     options.max_source_tokens = kSourceTokens;
     options.max_decoder_tokens = decoder_tokens;
     const double begin = NowMs();
-    SEQ2SEQ_ASSIGN_OR_RETURN(
-        server->engine_, CudaEngine::Create(std::move(weights), options, &server->notifier_));
+    SEQ2SEQ_ASSIGN_OR_RETURN(server->engine_,
+                             CudaEngine::Create(std::move(weights), options, &server->notifier_));
     std::printf("engine made in %.0f ms\n", NowMs() - begin);
     server->scheduler_ = std::make_unique<Scheduler>(
         SchedulerContext{server->engine_.get(), &server->notifier_, &server->queue_,
@@ -301,8 +301,14 @@ Status Benchmark(int32_t slots, const std::vector<double>& shares) {
   SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaSetDevice(0));
   std::shared_ptr<const DeviceWeights> weights;
   {
-    const SyntheticCheckpoint checkpoint({32128, 1536, 64, 24, 3584, 24, 24, true},
-                                         DType::kBFloat16);
+    const MemoryCheckpoint checkpoint({.vocab_size = 32128,  // 1.52e9 parameters
+                                       .d_model = 1536,
+                                       .d_kv = 64,
+                                       .num_heads = 24,
+                                       .d_ff = 3584,
+                                       .num_layers = 24,
+                                       .num_decoder_layers = 24,
+                                       .dtype = DType::kBFloat16});
     SEQ2SEQ_ASSIGN_OR_RETURN(weights, DeviceWeights::Load(checkpoint, DType::kBFloat16));
   }
   {
