@@ -33,7 +33,9 @@ Result<std::unique_ptr<CudaEncoder>> CudaEncoder::Create(
     const KvPool* pool, DeviceTurns* turns, const Limits& limits) {
   std::unique_ptr<CudaEncoder> encoder(new CudaEncoder(std::move(weights), pool, turns, limits));
   SEQ2SEQ_ASSIGN_OR_RETURN(encoder->stream_, CudaStream::Create(StreamPriority::kLow));
-  SEQ2SEQ_ASSIGN_OR_RETURN(encoder->finished_, CudaEvent::Create());
+  for (CudaEvent& event : encoder->finished_) {
+    SEQ2SEQ_ASSIGN_OR_RETURN(event, CudaEvent::Create());
+  }
   SEQ2SEQ_ASSIGN_OR_RETURN(encoder->matmul_,
                            TokenMatmul::Create(std::move(lt), encoder->weights_->type));
   SEQ2SEQ_RETURN_IF_CUDA_ERROR(kernels::PrepareEncoderAttention());
@@ -279,12 +281,18 @@ Status CudaEncoder::Encode(std::span<const EncodeItem> batch) {
   const int32_t all_layers = weights_->spec.encoder.layers + weights_->spec.decoder.layers;
   const int32_t slice_layers = std::max(1, kSliceTokens / tokens_);
   next_layer_ = 0;
-  while (next_layer_ < all_layers) {
-    SEQ2SEQ_RETURN_IF_ERROR(turns_->Slice(stream_.get(), [&] { return QueueSlice(slice_layers); }));
-    // The next slice is queued when this one has ended, so that a step can come between them.
-    SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaEventRecord(finished_.get(), stream_.get()));
-    SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaEventSynchronize(finished_.get()));
+  int32_t slice = 0;
+  for (; next_layer_ < all_layers; ++slice) {
+    SEQ2SEQ_RETURN_IF_ERROR(
+        turns_->Slice(stream_.get(), [&] { return QueueSlice(slice_layers); }));
+    SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaEventRecord(finished_[slice % 2].get(), stream_.get()));
+    // While steps run the next slice is queued when this one has ended, so that a step comes
+    // between them; else one is queued ahead, so that the device doesn't wait for this thread.
+    const int32_t wait_for = turns_->StepInFlight() ? slice : slice - 1;
+    if (wait_for < 0) continue;
+    SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaEventSynchronize(finished_[wait_for % 2].get()));
   }
+  SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaEventSynchronize(finished_[(slice - 1) % 2].get()));
   return OkStatus();
 }
 

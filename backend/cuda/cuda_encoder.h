@@ -71,7 +71,7 @@ class CudaEncoder {
   DeviceTurns* turns_;
   Limits limits_;
   CudaStream stream_;
-  CudaEvent finished_;
+  CudaEvent finished_[2];  // of a slice and the one after it
   std::unique_ptr<TokenMatmul> matmul_;
   // What a batch brings: ids, places in the pool, tiles. The same layout in both memories.
   PinnedBuffer host_inputs_;

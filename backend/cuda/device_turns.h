@@ -37,6 +37,10 @@ class DeviceTurns {
     return Take(step_ended_, slice_ended_, stream, queue);
   }
 
+  bool StepInFlight() const {
+    return cudaEventQuery(step_ended_.get()) == cudaErrorNotReady;
+  }
+
  private:
   template <typename Queue>
   Status Take(const CudaEvent& others, const CudaEvent& own, cudaStream_t stream, Queue queue) {
