@@ -18,10 +18,10 @@ using kernels::ElementBytes;
 using kernels::kQueryTile;
 using kernels::QueryTile;
 
-// Tokens times layers of a slice: about 2 ms of one H200 with 1.5e9 parameters.
-constexpr int32_t kSliceTokens = 24576;
-constexpr int32_t kCrossLayers = 5;
-// Multiplied at a time.
+// Of a slice, in multiplications and additions of its matrices: about 2 ms of one H200, the time of
+// a decode step of 32 sequences with 1.5e9 parameters.
+constexpr int64_t kSliceOperations = 1'250'000'000'000;
+// Decoder layers whose keys and values are multiplied at a time.
 constexpr int32_t kMostCrossLayers = 8;
 // Smaller batches than this use what is best for it.
 constexpr int32_t kLeastTunedTokens = 256;
@@ -239,20 +239,30 @@ Status CudaEncoder::QueueLayer(int32_t layer) {
   return Norm(weights_->encoder_final_norm);
 }
 
-// Work is counted in layers of the encoder; kCrossLayers decoder layers' keys and values cost as
-// much as one.
-Status CudaEncoder::QueueSlice(int32_t layers) {
+// Of a token in one layer of the encoder, or in the keys and values of one of the decoder.
+int64_t CudaEncoder::OperationsOf(int32_t layer) const {
+  const ModelSpec& spec = weights_->spec;
+  const int64_t width = spec.encoder.d_ff;
+  const int64_t outputs = layer < spec.encoder.layers
+                              ? 4 * spec.encoder_inner() + (spec.gated_ffn ? 3 : 2) * width
+                              : 2 * spec.decoder_inner();
+  return 2 * spec.d_model * outputs;
+}
+
+// Queues layers for about kSliceOperations, at least one.
+Status CudaEncoder::QueueSlice() {
   const int32_t encoder_layers = weights_->spec.encoder.layers;
-  const int32_t decoder_layers = weights_->spec.decoder.layers;
-  for (; layers > 0 && next_layer_ < encoder_layers; --layers) {
-    SEQ2SEQ_RETURN_IF_ERROR(QueueLayer(next_layer_++));
+  const int32_t first = next_layer_;
+  int64_t left = kSliceOperations / tokens_;
+  while (next_layer_ < AllLayers() && (next_layer_ == first || left > 0)) {
+    left -= OperationsOf(next_layer_++);
   }
-  const int32_t cross =
-      std::min(layers * kCrossLayers, encoder_layers + decoder_layers - next_layer_);
-  if (cross == 0) return OkStatus();
-  SEQ2SEQ_RETURN_IF_ERROR(FillCrossBlocks(next_layer_ - encoder_layers, cross));
-  next_layer_ += cross;
-  return OkStatus();
+  for (int32_t layer = first; layer < std::min(next_layer_, encoder_layers); ++layer) {
+    SEQ2SEQ_RETURN_IF_ERROR(QueueLayer(layer));
+  }
+  const int32_t first_cross = std::max(first, encoder_layers);
+  if (next_layer_ <= first_cross) return OkStatus();
+  return FillCrossBlocks(first_cross - encoder_layers, next_layer_ - first_cross);
 }
 
 // For batches of all sizes, on whatever is in the buffers.
@@ -278,13 +288,10 @@ Status CudaEncoder::WarmUp() {
 
 Status CudaEncoder::Encode(std::span<const EncodeItem> batch) {
   SEQ2SEQ_RETURN_IF_ERROR(UploadBatch(batch));
-  const int32_t all_layers = weights_->spec.encoder.layers + weights_->spec.decoder.layers;
-  const int32_t slice_layers = std::max(1, kSliceTokens / tokens_);
   next_layer_ = 0;
   int32_t slice = 0;
-  for (; next_layer_ < all_layers; ++slice) {
-    SEQ2SEQ_RETURN_IF_ERROR(
-        turns_->Slice(stream_.get(), [&] { return QueueSlice(slice_layers); }));
+  for (; next_layer_ < AllLayers(); ++slice) {
+    SEQ2SEQ_RETURN_IF_ERROR(turns_->Slice(stream_.get(), [this] { return QueueSlice(); }));
     SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaEventRecord(finished_[slice % 2].get(), stream_.get()));
     // While steps run the next slice is queued when this one has ended, so that a step comes
     // between them; else one is queued ahead, so that the device doesn't wait for this thread.

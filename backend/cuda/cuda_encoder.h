@@ -53,7 +53,11 @@ class CudaEncoder {
   Status FeedForward(size_t layer);
   Status FillCrossBlocks(int32_t first_layer, int32_t layers);
   Status QueueLayer(int32_t layer);
-  Status QueueSlice(int32_t layers);
+  Status QueueSlice();
+  int64_t OperationsOf(int32_t layer) const;
+  int32_t AllLayers() const {
+    return weights_->spec.encoder.layers + weights_->spec.decoder.layers;
+  }
   Status Norm(const DeviceBuffer& weight);
   // The products: what multiplies what, and where it goes.
   TokenMatmulArgs Product(const DeviceBuffer& weight, int32_t outputs, const DeviceBuffer& input,

@@ -37,9 +37,7 @@ class DeviceTurns {
     return Take(step_ended_, slice_ended_, stream, queue);
   }
 
-  bool StepInFlight() const {
-    return cudaEventQuery(step_ended_.get()) == cudaErrorNotReady;
-  }
+  bool StepInFlight() const { return cudaEventQuery(step_ended_.get()) == cudaErrorNotReady; }
 
  private:
   template <typename Queue>

@@ -55,9 +55,9 @@ TEST_P(TokenMatmulGpuTest, MatchesDoublePrecision) {
     }
   }
   for (const int32_t tokens : {1, 64, 70, kMostTokens}) {
-    const DeviceValues output(output_type,
-                              accumulate ? kernels::RandomValues(tokens * kOutputs, 4, 5.0)
-                                         : kernels::Poison(tokens * kOutputs));
+    const DeviceValues output(output_type, accumulate
+                                               ? kernels::RandomValues(tokens * kOutputs, 4, 5.0)
+                                               : kernels::Poison(tokens * kOutputs));
     std::vector<double> expected;
     for (int32_t token = 0; token < tokens; ++token) {
       for (int32_t out = 0; out < kOutputs; ++out) {
