@@ -18,9 +18,11 @@ using kernels::ElementBytes;
 using kernels::kQueryTile;
 using kernels::QueryTile;
 
-// Of a slice, in multiplications and additions of its matrices: about 2 ms of one H200, the time of
-// a decode step of 32 sequences with 1.5e9 parameters.
-constexpr int64_t kSliceOperations = 1'250'000'000'000;
+// Of a slice, multiplications and additions: about 1.7 ms of one H200, the time of a decode step of
+// 32 sequences with 1.5e9 parameters.
+constexpr int64_t kSliceOperations = 1'000'000'000'000;
+// Attention's count as often: it takes as much longer than a product of matrices.
+constexpr int64_t kAttentionCost = 2;
 // Decoder layers whose keys and values are multiplied at a time.
 constexpr int32_t kMostCrossLayers = 8;
 // Smaller batches than this use what is best for it.
@@ -68,10 +70,12 @@ Status CudaEncoder::Allocate() {
 Status CudaEncoder::UploadBatch(std::span<const EncodeItem> batch) {
   tokens_ = 0;
   tiles_ = 0;
+  score_count_ = 0;
   for (const EncodeItem& item : batch) {
     const auto length = static_cast<int32_t>(item.source_ids.size());
     tokens_ += length;
     tiles_ += (length + kQueryTile - 1) / kQueryTile;
+    score_count_ += int64_t{length} * length;
   }
   if (tokens_ > limits_.max_tokens || static_cast<int32_t>(batch.size()) > limits_.max_items) {
     return Internal(
@@ -239,21 +243,20 @@ Status CudaEncoder::QueueLayer(int32_t layer) {
   return Norm(weights_->encoder_final_norm);
 }
 
-// Of a token in one layer of the encoder, or in the keys and values of one of the decoder.
+// Of the batch in one layer of the encoder, or in the keys and values of one of the decoder.
 int64_t CudaEncoder::OperationsOf(int32_t layer) const {
   const ModelSpec& spec = weights_->spec;
-  const int64_t width = spec.encoder.d_ff;
-  const int64_t outputs = layer < spec.encoder.layers
-                              ? 4 * spec.encoder_inner() + (spec.gated_ffn ? 3 : 2) * width
-                              : 2 * spec.decoder_inner();
-  return 2 * spec.d_model * outputs;
+  const int64_t token_operations = int64_t{2} * spec.d_model * tokens_;
+  if (layer >= spec.encoder.layers) return token_operations * 2 * spec.decoder_inner();
+  const int64_t outputs = 4 * spec.encoder_inner() + (spec.gated_ffn ? 3 : 2) * spec.encoder.d_ff;
+  return token_operations * outputs + kAttentionCost * 4 * spec.encoder_inner() * score_count_;
 }
 
 // Queues layers for about kSliceOperations, at least one.
 Status CudaEncoder::QueueSlice() {
   const int32_t encoder_layers = weights_->spec.encoder.layers;
   const int32_t first = next_layer_;
-  int64_t left = kSliceOperations / tokens_;
+  int64_t left = kSliceOperations;
   while (next_layer_ < AllLayers() && (next_layer_ == first || left > 0)) {
     left -= OperationsOf(next_layer_++);
   }

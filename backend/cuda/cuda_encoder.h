@@ -86,7 +86,8 @@ class CudaEncoder {
   DeviceBuffer narrow_;  // [tokens][inner] or [tokens][d_ff]
   int32_t tokens_ = 0;   // of the batch that runs
   int32_t tiles_ = 0;
-  int32_t next_layer_ = 0;  // to queue: the encoder's layers, then the decoder's keys and values
+  int64_t score_count_ = 0;  // of one head: each source's length squared
+  int32_t next_layer_ = 0;   // to queue: the encoder's layers, then the decoder's keys and values
 };
 
 }  // namespace seq2seq
