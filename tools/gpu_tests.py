@@ -28,6 +28,9 @@ INCLUDE = re.compile(r'^#include "((?:backend|benchmarks|tests)/[^"]+)"', re.MUL
 AVX2 = ["-mavx2", "-mfma", "-mf16c"]
 AVX512 = [*AVX2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"]
 INSTRUCTION_SETS = {"kernels_avx2.cc": AVX2, "kernels_avx512.cc": AVX512}
+# Sources that include it need the instructions of compute capability 9.0a, whatever --arch says.
+HOPPER = pathlib.Path("backend/kernels/hopper.cuh")
+HOPPER_ARCH = "-gencode=arch=compute_90a,code=sm_90a"
 NO_TEST = re.compile(r"(_test|_benchmark|_main)\.cc$")
 
 SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
@@ -114,8 +117,8 @@ class Build:
             self.includes += ["-isystem", f"{self.googletest}/include"]
         if options.json:
             self.includes += ["-isystem", str(options.json)]
-        self.nvcc = [f"{self.cuda}/bin/nvcc", "-std=c++20", f"-arch={options.arch}", "-O3"]
-        self.nvcc += ["-lineinfo", "-I."]
+        self.arch = f"-arch={options.arch}"
+        self.nvcc = [f"{self.cuda}/bin/nvcc", "-std=c++20", "-O3", "-lineinfo", "-I."]
 
     def object_of(self, source: pathlib.Path) -> pathlib.Path:
         """Where a source's object goes."""
@@ -125,7 +128,7 @@ class Build:
         """The compiler's command line."""
         output = ["-c", str(source), "-o", str(self.object_of(source))]
         if source.suffix == ".cu":
-            return [*self.nvcc, *output]
+            return [*self.nvcc, HOPPER_ARCH if HOPPER in included(source) else self.arch, *output]
         flags = ["g++", "-std=c++23", "-O2", "-Wall", "-Wextra", *self.includes]
         if self.googletest and self.googletest in source.parents:
             flags.append(f"-I{self.googletest}")

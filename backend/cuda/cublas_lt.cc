@@ -62,6 +62,7 @@ Status CublasLt::Resolve(const char* path) {
   resolve(&preference_destroy, "cublasLtMatmulPreferenceDestroy");
   resolve(&preference_set_attribute, "cublasLtMatmulPreferenceSetAttribute");
   resolve(&get_heuristic, "cublasLtMatmulAlgoGetHeuristic");
+  resolve(&algorithm_check, "cublasLtMatmulAlgoCheck");
   resolve(&matmul, "cublasLtMatmul");
   if (missing == nullptr) return OkStatus();
   return Unsupported(Format("{} has no function {}", path, missing));

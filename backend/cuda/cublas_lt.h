@@ -66,6 +66,11 @@ class CublasLt {
                                   cublaslt::Descriptor c, cublaslt::Descriptor d,
                                   cublaslt::Descriptor preference, int requested,
                                   cublaslt::Heuristic* results, int* found) = nullptr;
+  cublaslt::Code (*algorithm_check)(cublaslt::Handle, cublaslt::Descriptor matmul,
+                                    cublaslt::Descriptor a, cublaslt::Descriptor b,
+                                    cublaslt::Descriptor c, cublaslt::Descriptor d,
+                                    const cublaslt::Algorithm*,
+                                    cublaslt::Heuristic* result) = nullptr;
   cublaslt::Code (*matmul)(cublaslt::Handle, cublaslt::Descriptor matmul, const void* alpha,
                            const void* a, cublaslt::Descriptor a_layout, const void* b,
                            cublaslt::Descriptor b_layout, const void* beta, const void* c,

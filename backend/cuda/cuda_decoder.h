@@ -49,6 +49,9 @@ class CudaDecoder {
   // Queues the step, which CallCheck has passed; it is the `sequence`th (0, 1, ...).
   [[nodiscard]] Status Launch(const StepPlan& plan, uint64_t sequence);
 
+  // Where Launch() queues.
+  cudaStream_t stream() const { return stream_.get(); }
+
   // Sleeps until that step has ended.
   [[nodiscard]] Status Wait(uint64_t sequence);
 

@@ -1,10 +1,14 @@
 #include "backend/cuda/cuda_encoder.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
+#include <numeric>
+#include <vector>
 
 #include "backend/core/format.h"
 #include "backend/cuda/cuda_status.h"
+#include "backend/kernels/rms_norm.h"
 #include "backend/kernels/token_ops.h"
 
 namespace seq2seq {
@@ -14,18 +18,32 @@ using kernels::ElementBytes;
 using kernels::kQueryTile;
 using kernels::QueryTile;
 
+// Of a slice, multiplications and additions: about 1.7 ms of one H200, the time of a decode step of
+// 32 sequences with 1.5e9 parameters.
+constexpr int64_t kSliceOperations = 1'000'000'000'000;
+// Attention's count as often: it takes as much longer than a product of matrices.
+constexpr int64_t kAttentionCost = 2;
+// Decoder layers whose keys and values are multiplied at a time.
+constexpr int32_t kMostCrossLayers = 8;
+// Smaller batches than this use what is best for it.
+constexpr int32_t kLeastTunedTokens = 256;
+
 }  // namespace
 
 Result<std::unique_ptr<CudaEncoder>> CudaEncoder::Create(
     std::shared_ptr<const DeviceWeights> weights, std::shared_ptr<const CublasLt> lt,
-    const KvPool* pool, const Limits& limits) {
-  std::unique_ptr<CudaEncoder> encoder(new CudaEncoder(std::move(weights), pool, limits));
+    const KvPool* pool, DeviceTurns* turns, const Limits& limits) {
+  std::unique_ptr<CudaEncoder> encoder(new CudaEncoder(std::move(weights), pool, turns, limits));
   SEQ2SEQ_ASSIGN_OR_RETURN(encoder->stream_, CudaStream::Create(StreamPriority::kLow));
-  SEQ2SEQ_ASSIGN_OR_RETURN(encoder->finished_, CudaEvent::Create());
+  for (CudaEvent& event : encoder->finished_) {
+    SEQ2SEQ_ASSIGN_OR_RETURN(event, CudaEvent::Create());
+  }
   SEQ2SEQ_ASSIGN_OR_RETURN(encoder->matmul_,
                            TokenMatmul::Create(std::move(lt), encoder->weights_->type));
   SEQ2SEQ_RETURN_IF_CUDA_ERROR(kernels::PrepareEncoderAttention());
   SEQ2SEQ_RETURN_IF_ERROR(encoder->Allocate());
+  SEQ2SEQ_RETURN_IF_ERROR(encoder->Tune());
+  SEQ2SEQ_RETURN_IF_ERROR(encoder->WarmUp());
   return encoder;
 }
 
@@ -52,10 +70,12 @@ Status CudaEncoder::Allocate() {
 Status CudaEncoder::UploadBatch(std::span<const EncodeItem> batch) {
   tokens_ = 0;
   tiles_ = 0;
+  score_count_ = 0;
   for (const EncodeItem& item : batch) {
     const auto length = static_cast<int32_t>(item.source_ids.size());
     tokens_ += length;
     tiles_ += (length + kQueryTile - 1) / kQueryTile;
+    score_count_ += int64_t{length} * length;
   }
   if (tokens_ > limits_.max_tokens || static_cast<int32_t>(batch.size()) > limits_.max_items) {
     return Internal(
@@ -85,43 +105,84 @@ Status CudaEncoder::UploadBatch(std::span<const EncodeItem> batch) {
   return OkStatus();
 }
 
+const int32_t* CudaEncoder::ids() const {
+  return reinterpret_cast<const int32_t*>(inputs_.as<QueryTile>() + tiles_);
+}
+
 Status CudaEncoder::Norm(const DeviceBuffer& weight) {
-  kernels::NormTokensArgs args;
-  args.values = values_.as<float>();
-  args.weight = weight.as<float>();
-  args.epsilon = weights_->spec.norm_epsilon;
-  args.tokens = tokens_;
-  args.width = weights_->spec.d_model;
-  args.output = normed_.as();
-  SEQ2SEQ_RETURN_IF_CUDA_ERROR(kernels::LaunchNormTokens(weights_->type, args, {stream_.get()}));
+  kernels::RmsNormParams params;
+  params.residual = values_.as<float>();
+  params.weight = weight.as();
+  params.output = normed_.as();
+  params.rows = tokens_;
+  params.width = weights_->spec.d_model;
+  params.epsilon = weights_->spec.norm_epsilon;
+  params.weight_type = kernels::ElementType::kFloat32;
+  params.activation_type = weights_->type;
+  SEQ2SEQ_RETURN_IF_CUDA_ERROR(kernels::RmsNorm(params, stream_.get()));
   return OkStatus();
 }
 
-Status CudaEncoder::Multiply(const DeviceBuffer& weight, const void* input, void* output,
-                             int32_t outputs, int32_t inputs, bool accumulate) {
+// What a product of the encoder multiplies and where it goes.
+TokenMatmulArgs CudaEncoder::Product(const DeviceBuffer& weight, int32_t outputs,
+                                     const DeviceBuffer& input, int32_t inputs) const {
   TokenMatmulArgs args;
   args.weight = weight.as();
-  args.input = input;
-  args.output = output;
+  args.input = input.as();
+  args.output = wide_.as();
   args.outputs = outputs;
   args.inputs = inputs;
   args.tokens = tokens_;
-  args.accumulate = accumulate;
-  return matmul_->Run(args, stream_.get());
+  return args;
 }
 
-Status CudaEncoder::RunLayer(size_t layer) {
+TokenMatmulArgs CudaEncoder::AddedProduct(const DeviceBuffer& weight, int32_t inputs) const {
+  TokenMatmulArgs args = Product(weight, weights_->spec.d_model, narrow_, inputs);
+  args.output = values_.as();
+  args.accumulate = true;
+  return args;
+}
+
+TokenMatmulArgs CudaEncoder::QueryKeyValue(size_t layer) const {
   const ModelSpec& spec = weights_->spec;
-  const EncoderLayerOnDevice& weights = weights_->encoder[layer];
-  const int32_t inner = spec.encoder_inner();
-  SEQ2SEQ_RETURN_IF_ERROR(Norm(weights.attention_norm));
-  SEQ2SEQ_RETURN_IF_ERROR(
-      Multiply(weights.query_key_value, normed_.as(), wide_.as(), 3 * inner, spec.d_model, false));
+  return Product(weights_->encoder[layer].query_key_value, 3 * spec.encoder_inner(), normed_,
+                 spec.d_model);
+}
+
+TokenMatmulArgs CudaEncoder::AttentionOut(size_t layer) const {
+  return AddedProduct(weights_->encoder[layer].attention_out, weights_->spec.encoder_inner());
+}
+
+TokenMatmulArgs CudaEncoder::FfnIn(size_t layer) const {
+  const ModelSpec& spec = weights_->spec;
+  return Product(weights_->encoder[layer].ffn_in, (spec.gated_ffn ? 2 : 1) * spec.encoder.d_ff,
+                 normed_, spec.d_model);
+}
+
+TokenMatmulArgs CudaEncoder::FfnOut(size_t layer) const {
+  return AddedProduct(weights_->encoder[layer].ffn_out, weights_->spec.encoder.d_ff);
+}
+
+TokenMatmulArgs CudaEncoder::CrossKeyValues(int32_t first_layer, int32_t layers) const {
+  const ModelSpec& spec = weights_->spec;
+  const int32_t layer_outputs = 2 * spec.decoder_inner();
+  TokenMatmulArgs args =
+      Product(weights_->cross_key_value, layers * layer_outputs, normed_, spec.d_model);
+  args.weight = weights_->cross_key_value.as<std::byte>() +
+                int64_t{first_layer} * layer_outputs * spec.d_model * ElementBytes(weights_->type);
+  return args;
+}
+
+Status CudaEncoder::Attention(size_t layer) {
+  const ModelSpec& spec = weights_->spec;
+  SEQ2SEQ_RETURN_IF_ERROR(Norm(weights_->encoder[layer].attention_norm));
+  SEQ2SEQ_RETURN_IF_ERROR(matmul_->Run(QueryKeyValue(layer), stream_.get()));
   kernels::EncoderAttentionArgs attention;
   attention.query_key_value = wide_.as();
   attention.output = narrow_.as();
   attention.tiles = inputs_.as<QueryTile>();
   attention.tile_count = tiles_;
+  attention.tokens = tokens_;
   attention.heads = spec.encoder.heads;
   attention.head_dim = spec.head_dim;
   attention.bias = weights_->encoder_bias(layer);
@@ -129,56 +190,119 @@ Status CudaEncoder::RunLayer(size_t layer) {
   attention.scale = spec.attention_scale;
   SEQ2SEQ_RETURN_IF_CUDA_ERROR(
       kernels::LaunchEncoderAttention(weights_->type, attention, {stream_.get()}));
-  SEQ2SEQ_RETURN_IF_ERROR(
-      Multiply(weights.attention_out, narrow_.as(), values_.as(), spec.d_model, inner, true));
+  return matmul_->Run(AttentionOut(layer), stream_.get());
+}
 
-  SEQ2SEQ_RETURN_IF_ERROR(Norm(weights.ffn_norm));
-  const int32_t width = spec.encoder.d_ff;
-  SEQ2SEQ_RETURN_IF_ERROR(Multiply(weights.ffn_in, normed_.as(), wide_.as(),
-                                   spec.gated_ffn ? 2 * width : width, spec.d_model, false));
+Status CudaEncoder::FeedForward(size_t layer) {
+  const ModelSpec& spec = weights_->spec;
+  SEQ2SEQ_RETURN_IF_ERROR(Norm(weights_->encoder[layer].ffn_norm));
+  SEQ2SEQ_RETURN_IF_ERROR(matmul_->Run(FfnIn(layer), stream_.get()));
   kernels::ActivateTokensArgs activate;
   activate.input = wide_.as();
   activate.output = narrow_.as();
   activate.tokens = tokens_;
-  activate.width = width;
+  activate.width = spec.encoder.d_ff;
   activate.kind = ActivationKindOf(spec.activation);
   activate.gated = spec.gated_ffn;
   SEQ2SEQ_RETURN_IF_CUDA_ERROR(
       kernels::LaunchActivateTokens(weights_->type, activate, {stream_.get()}));
-  return Multiply(weights.ffn_out, narrow_.as(), values_.as(), spec.d_model, width, true);
+  return matmul_->Run(FfnOut(layer), stream_.get());
 }
 
-Status CudaEncoder::FillCrossBlocks(size_t layer) {
-  const ModelSpec& spec = weights_->spec;
-  SEQ2SEQ_RETURN_IF_ERROR(Multiply(weights_->decoder[layer].cross_key_value, normed_.as(),
-                                   wide_.as(), 2 * spec.decoder_inner(), spec.d_model, false));
-  kernels::ScatterKeyValuesArgs args;
-  args.key_values = wide_.as();
-  args.places = reinterpret_cast<const int32_t*>(inputs_.as<QueryTile>() + tiles_) + tokens_;
-  args.tokens = tokens_;
-  args.pool = pool_->memory.as();
-  args.layout = pool_->layout;
-  args.layer_offset = pool_->LayerOffset(layer);
-  SEQ2SEQ_RETURN_IF_CUDA_ERROR(
-      kernels::LaunchScatterKeyValues(weights_->type, args, {stream_.get()}));
+// As many layers at a time as there is room for: with few tokens one layer doesn't fill the device.
+Status CudaEncoder::FillCrossBlocks(int32_t first_layer, int32_t layers) {
+  const auto token_bytes = static_cast<int64_t>(ElementBytes(weights_->type)) * 2 *
+                           weights_->spec.decoder_inner() * tokens_;
+  const auto room = static_cast<int32_t>(
+      std::min<int64_t>(kMostCrossLayers, static_cast<int64_t>(wide_.bytes()) / token_bytes));
+  for (const int32_t end = first_layer + layers; first_layer < end; first_layer += room) {
+    kernels::ScatterKeyValuesArgs args;
+    args.key_values = wide_.as();
+    args.layers = std::min(room, end - first_layer);
+    args.places = ids() + tokens_;
+    args.tokens = tokens_;
+    args.pool = pool_->memory.as();
+    args.layout = pool_->layout;
+    args.layer_offset = pool_->LayerOffset(first_layer);
+    SEQ2SEQ_RETURN_IF_ERROR(matmul_->Run(CrossKeyValues(first_layer, args.layers), stream_.get()));
+    SEQ2SEQ_RETURN_IF_CUDA_ERROR(
+        kernels::LaunchScatterKeyValues(weights_->type, args, {stream_.get()}));
+  }
   return OkStatus();
+}
+
+Status CudaEncoder::QueueLayer(int32_t layer) {
+  if (layer == 0) {
+    SEQ2SEQ_RETURN_IF_CUDA_ERROR(
+        kernels::LaunchEmbedTokens(weights_->type, weights_->encoder_embedding.as(), ids(), tokens_,
+                                   weights_->spec.d_model, values_.as<float>(), {stream_.get()}));
+  }
+  SEQ2SEQ_RETURN_IF_ERROR(Attention(layer));
+  SEQ2SEQ_RETURN_IF_ERROR(FeedForward(layer));
+  if (layer + 1 < weights_->spec.encoder.layers) return OkStatus();
+  return Norm(weights_->encoder_final_norm);
+}
+
+// Of the batch in one layer of the encoder, or in the keys and values of one of the decoder.
+int64_t CudaEncoder::OperationsOf(int32_t layer) const {
+  const ModelSpec& spec = weights_->spec;
+  const int64_t token_operations = int64_t{2} * spec.d_model * tokens_;
+  if (layer >= spec.encoder.layers) return token_operations * 2 * spec.decoder_inner();
+  const int64_t outputs = 4 * spec.encoder_inner() + (spec.gated_ffn ? 3 : 2) * spec.encoder.d_ff;
+  return token_operations * outputs + kAttentionCost * 4 * spec.encoder_inner() * score_count_;
+}
+
+// Queues layers for about kSliceOperations, at least one.
+Status CudaEncoder::QueueSlice() {
+  const int32_t encoder_layers = weights_->spec.encoder.layers;
+  const int32_t first = next_layer_;
+  int64_t left = kSliceOperations;
+  while (next_layer_ < AllLayers() && (next_layer_ == first || left > 0)) {
+    left -= OperationsOf(next_layer_++);
+  }
+  for (int32_t layer = first; layer < std::min(next_layer_, encoder_layers); ++layer) {
+    SEQ2SEQ_RETURN_IF_ERROR(QueueLayer(layer));
+  }
+  const int32_t first_cross = std::max(first, encoder_layers);
+  if (next_layer_ <= first_cross) return OkStatus();
+  return FillCrossBlocks(first_cross - encoder_layers, next_layer_ - first_cross);
+}
+
+// For batches of all sizes, on whatever is in the buffers.
+Status CudaEncoder::Tune() {
+  if (weights_->type == kernels::ElementType::kFloat32) return OkStatus();
+  for (tokens_ = limits_.max_tokens; tokens_ >= kLeastTunedTokens; tokens_ /= 2) {
+    for (const TokenMatmulArgs& args :
+         {QueryKeyValue(0), AttentionOut(0), FfnIn(0), FfnOut(0), CrossKeyValues(0, 1)}) {
+      SEQ2SEQ_RETURN_IF_ERROR(matmul_->Tune(args, stream_.get()));
+    }
+  }
+  return OkStatus();
+}
+
+Status CudaEncoder::WarmUp() {
+  const int32_t tokens = limits_.warm_up_tokens;
+  const std::vector<int32_t> ids(tokens, 0);
+  std::vector<BlockId> blocks((tokens - 1) / pool_->layout.block_tokens + 1);
+  std::iota(blocks.begin(), blocks.end(), 0);
+  const EncodeItem item{.ticket = 0, .source_ids = ids, .cross_blocks = blocks};
+  return Encode({&item, 1});
 }
 
 Status CudaEncoder::Encode(std::span<const EncodeItem> batch) {
   SEQ2SEQ_RETURN_IF_ERROR(UploadBatch(batch));
-  SEQ2SEQ_RETURN_IF_CUDA_ERROR(kernels::LaunchEmbedTokens(
-      weights_->type, weights_->encoder_embedding.as(),
-      reinterpret_cast<const int32_t*>(inputs_.as<QueryTile>() + tiles_), tokens_,
-      weights_->spec.d_model, values_.as<float>(), {stream_.get()}));
-  for (size_t layer = 0; layer < weights_->encoder.size(); ++layer) {
-    SEQ2SEQ_RETURN_IF_ERROR(RunLayer(layer));
+  next_layer_ = 0;
+  int32_t slice = 0;
+  for (; next_layer_ < AllLayers(); ++slice) {
+    SEQ2SEQ_RETURN_IF_ERROR(turns_->Slice(stream_.get(), [this] { return QueueSlice(); }));
+    SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaEventRecord(finished_[slice % 2].get(), stream_.get()));
+    // While steps run the next slice is queued when this one has ended, so that a step comes
+    // between them; else one is queued ahead, so that the device doesn't wait for this thread.
+    const int32_t wait_for = turns_->StepInFlight() ? slice : slice - 1;
+    if (wait_for < 0) continue;
+    SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaEventSynchronize(finished_[wait_for % 2].get()));
   }
-  SEQ2SEQ_RETURN_IF_ERROR(Norm(weights_->encoder_final_norm));
-  for (size_t layer = 0; layer < weights_->decoder.size(); ++layer) {
-    SEQ2SEQ_RETURN_IF_ERROR(FillCrossBlocks(layer));
-  }
-  SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaEventRecord(finished_.get(), stream_.get()));
-  SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaEventSynchronize(finished_.get()));
+  SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaEventSynchronize(finished_[(slice - 1) % 2].get()));
   return OkStatus();
 }
 

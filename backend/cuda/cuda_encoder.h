@@ -11,6 +11,7 @@
 #include "backend/cuda/cuda_event.h"
 #include "backend/cuda/cuda_stream.h"
 #include "backend/cuda/device_buffer.h"
+#include "backend/cuda/device_turns.h"
 #include "backend/cuda/device_weights.h"
 #include "backend/cuda/kv_pool.h"
 #include "backend/cuda/pinned_buffer.h"
@@ -27,43 +28,66 @@ class CudaEncoder {
   struct Limits {
     int32_t max_tokens = 0;
     int32_t max_items = 0;
+    int32_t warm_up_tokens = 0;  // of one source, >= 1; the pool has blocks for it
   };
 
-  // `pool` must outlive the encoder.
+  // Encodes a source of nothing in particular into the pool's first blocks: the first launch of a
+  // kernel loads it. `pool` and `turns` must outlive the encoder.
   [[nodiscard]] static Result<std::unique_ptr<CudaEncoder>> Create(
       std::shared_ptr<const DeviceWeights> weights, std::shared_ptr<const CublasLt> lt,
-      const KvPool* pool, const Limits& limits);
+      const KvPool* pool, DeviceTurns* turns, const Limits& limits);
 
-  // Encodes `batch` and returns when its cross-attention blocks are filled. Sleeps meanwhile.
+  // Encodes `batch`, in slices that take turns with decode steps, and returns when its
+  // cross-attention blocks are filled. Sleeps meanwhile.
   [[nodiscard]] Status Encode(std::span<const EncodeItem> batch);
 
  private:
-  CudaEncoder(std::shared_ptr<const DeviceWeights> weights, const KvPool* pool,
+  CudaEncoder(std::shared_ptr<const DeviceWeights> weights, const KvPool* pool, DeviceTurns* turns,
               const Limits& limits)
-      : weights_(std::move(weights)), pool_(pool), limits_(limits) {}
+      : weights_(std::move(weights)), pool_(pool), turns_(turns), limits_(limits) {}
   Status Allocate();
+  Status Tune();
+  Status WarmUp();
   Status UploadBatch(std::span<const EncodeItem> batch);
-  Status RunLayer(size_t layer);
-  Status FillCrossBlocks(size_t layer);
+  Status Attention(size_t layer);
+  Status FeedForward(size_t layer);
+  Status FillCrossBlocks(int32_t first_layer, int32_t layers);
+  Status QueueLayer(int32_t layer);
+  Status QueueSlice();
+  int64_t OperationsOf(int32_t layer) const;
+  int32_t AllLayers() const {
+    return weights_->spec.encoder.layers + weights_->spec.decoder.layers;
+  }
   Status Norm(const DeviceBuffer& weight);
-  Status Multiply(const DeviceBuffer& weight, const void* input, void* output, int32_t outputs,
-                  int32_t inputs, bool accumulate);
+  // The products: what multiplies what, and where it goes.
+  TokenMatmulArgs Product(const DeviceBuffer& weight, int32_t outputs, const DeviceBuffer& input,
+                          int32_t inputs) const;
+  TokenMatmulArgs AddedProduct(const DeviceBuffer& weight, int32_t inputs) const;
+  TokenMatmulArgs QueryKeyValue(size_t layer) const;
+  TokenMatmulArgs AttentionOut(size_t layer) const;
+  TokenMatmulArgs FfnIn(size_t layer) const;
+  TokenMatmulArgs FfnOut(size_t layer) const;
+  TokenMatmulArgs CrossKeyValues(int32_t first_layer, int32_t layers) const;
+  const int32_t* ids() const;  // on the device; the places follow
 
   std::shared_ptr<const DeviceWeights> weights_;
   const KvPool* pool_;
+  DeviceTurns* turns_;
   Limits limits_;
   CudaStream stream_;
-  CudaEvent finished_;
+  CudaEvent finished_[2];  // of a slice and the one after it
   std::unique_ptr<TokenMatmul> matmul_;
   // What a batch brings: ids, places in the pool, tiles. The same layout in both memories.
   PinnedBuffer host_inputs_;
   DeviceBuffer inputs_;
   DeviceBuffer values_;  // float [tokens][d_model], the residual stream
   DeviceBuffer normed_;  // [tokens][d_model]
-  DeviceBuffer wide_;    // [tokens][3 inner], [tokens][2 d_ff] or [tokens][2 decoder inner]
+  DeviceBuffer wide_;    // [tokens][3 inner], [tokens][2 d_ff] or [tokens][layers][2 decoder inner]
   DeviceBuffer narrow_;  // [tokens][inner] or [tokens][d_ff]
   int32_t tokens_ = 0;   // of the batch that runs
   int32_t tiles_ = 0;
+  int64_t score_count_ = 0;  // of one head: each source's length squared
+  int32_t next_layer_ = 0;   // to queue: the encoder's layers, then the decoder's keys and values
 };
 
 }  // namespace seq2seq

@@ -37,6 +37,7 @@ Status CudaEngine::Build(std::shared_ptr<const DeviceWeights> weights) {
   info_.max_steps_in_flight = CudaDecoder::kRing;
   SEQ2SEQ_ASSIGN_OR_RETURN(copier_, CudaMemoryCopier::Create());
   SEQ2SEQ_RETURN_IF_ERROR(BuildPool(*weights));
+  SEQ2SEQ_RETURN_IF_ERROR(turns_.Init());
   if (Status built = BuildStages(weights, lt); !built) {
     if (built.error().code != ErrorCode::kInvalidArgument) return built;
     return InvalidArgument(Format(
@@ -64,9 +65,11 @@ Status CudaEngine::BuildStages(const std::shared_ptr<const DeviceWeights>& weigh
                                const std::shared_ptr<const CublasLt>& lt) {
   SEQ2SEQ_ASSIGN_OR_RETURN(
       encoder_, CudaEncoder::Create(
-                    weights, lt, &pool_,
+                    weights, lt, &pool_, &turns_,
                     {.max_tokens = std::max(info_.max_encode_tokens, options_.max_source_tokens),
-                     .max_items = info_.max_encode_items}));
+                     .max_items = info_.max_encode_items,
+                     .warm_up_tokens =
+                         std::min(options_.max_source_tokens, pool_.total_blocks * kBlockTokens)}));
   SEQ2SEQ_ASSIGN_OR_RETURN(
       decoder_, CudaDecoder::Create(weights, &pool_,
                                     {.max_slots = options_.max_active_sequences,
@@ -212,7 +215,9 @@ Status CudaEngine::Launch(const StepPlan& plan) {
   SEQ2SEQ_RETURN_IF_ERROR(MakeCurrent());
   if (launched_ - polled_ >= kRing) return Internal("too many steps in flight");
   SEQ2SEQ_RETURN_IF_ERROR(check_->CheckPlan(plan));
-  if (const Status status = decoder_->Launch(plan, launched_); !status) {
+  const Status status =
+      turns_.Step(decoder_->stream(), [&] { return decoder_->Launch(plan, launched_); });
+  if (!status) {
     Fail(status.error());
     return status;
   }

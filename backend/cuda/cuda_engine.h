@@ -20,6 +20,7 @@
 #include "backend/cuda/cuda_decoder.h"
 #include "backend/cuda/cuda_encoder.h"
 #include "backend/cuda/cuda_memory_copier.h"
+#include "backend/cuda/device_turns.h"
 #include "backend/cuda/device_weights.h"
 #include "backend/cuda/kv_pool.h"
 #include "backend/engine/call_check.h"
@@ -38,8 +39,8 @@ struct CudaEngineOptions {
   int64_t kv_cache_limit = std::numeric_limits<int64_t>::max();
 };
 
-// Two threads of its own, asleep unless the device has news: one runs encodes on a stream of low
-// priority, one waits for steps, which Launch() queues on a stream of high priority.
+// Two threads of its own, asleep unless the device has news: one runs encodes, one waits for steps,
+// which Launch() queues. The two take turns on the device.
 class CudaEngine final : public Engine {
  public:
   // kInvalidArgument naming the option if they don't fit the model or the device. `weights` must
@@ -84,6 +85,7 @@ class CudaEngine final : public Engine {
   EngineInfo info_;
   std::optional<CallCheck> check_;
   KvPool pool_;
+  DeviceTurns turns_;
   std::unique_ptr<CudaEncoder> encoder_;
   std::unique_ptr<CudaDecoder> decoder_;
   std::unique_ptr<CudaMemoryCopier> copier_;

@@ -25,15 +25,20 @@ class CudaEvent {
   }
 
   [[nodiscard]] static Result<CudaEvent> Create() {
-    CudaEvent event;
-    SEQ2SEQ_RETURN_IF_CUDA_ERROR(
-        cudaEventCreateWithFlags(&event.event_, cudaEventDisableTiming | cudaEventBlockingSync));
-    return event;
+    return Create(cudaEventDisableTiming | cudaEventBlockingSync);
   }
+  // For cudaEventElapsedTime.
+  [[nodiscard]] static Result<CudaEvent> CreateTimed() { return Create(cudaEventBlockingSync); }
 
   cudaEvent_t get() const { return event_; }
 
  private:
+  static Result<CudaEvent> Create(unsigned flags) {
+    CudaEvent event;
+    SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaEventCreateWithFlags(&event.event_, flags));
+    return event;
+  }
+
   cudaEvent_t event_ = nullptr;
 };
 

@@ -223,7 +223,6 @@ Result<DecoderLayerOnDevice> LoadDecoderLayer(const LayerWeights& layer, const M
   SEQ2SEQ_ASSIGN_OR_RETURN(out.self_out, up->Packed({&self.o.weight}));
   SEQ2SEQ_ASSIGN_OR_RETURN(out.cross_norm, up->Floats(cross.norm.weight));
   SEQ2SEQ_ASSIGN_OR_RETURN(out.cross_query, up->Packed({&cross.q.weight}));
-  SEQ2SEQ_ASSIGN_OR_RETURN(out.cross_key_value, up->RowMajor({&cross.k.weight, &cross.v.weight}));
   SEQ2SEQ_ASSIGN_OR_RETURN(out.cross_out, up->Packed({&cross.o.weight}));
   SEQ2SEQ_ASSIGN_OR_RETURN(out.ffn_norm, up->Floats(layer.ffn.norm.weight));
   if (spec.gated_ffn) {
@@ -292,6 +291,12 @@ Result<std::shared_ptr<const DeviceWeights>> DeviceWeights::Load(const Checkpoin
     weights->decoder.push_back(std::move(on_device));
   }
   SEQ2SEQ_ASSIGN_OR_RETURN(weights->encoder_final_norm, up.Floats(encoder.final_norm.weight));
+  std::vector<const TensorView*> cross;
+  for (const LayerWeights& layer : decoder.layers) {
+    cross.push_back(&layer.cross_attention.k.weight);
+    cross.push_back(&layer.cross_attention.v.weight);
+  }
+  SEQ2SEQ_ASSIGN_OR_RETURN(weights->cross_key_value, up.RowMajor(cross));
   SEQ2SEQ_ASSIGN_OR_RETURN(weights->decoder_final_norm, up.Floats(decoder.final_norm.weight));
   SEQ2SEQ_ASSIGN_OR_RETURN(weights->lm_head, up.Packed({&checkpoint.lm_head()}));
   const std::vector<int32_t>& eos = checkpoint.generation().eos_token_ids;

@@ -29,15 +29,13 @@ struct EncoderLayerOnDevice {
   DeviceBuffer bias;     // float, EncoderBiasByDistance; empty if the layer uses layer 0's
 };
 
-// Matrices are packed for kernels::LaunchProjection, but for cross_key_value, which the encoder
-// uses.
+// Matrices are packed for kernels::LaunchProjection.
 struct DecoderLayerOnDevice {
   DeviceBuffer self_norm;
   DeviceBuffer query_key_value;
   DeviceBuffer self_out;
   DeviceBuffer cross_norm;
   DeviceBuffer cross_query;
-  DeviceBuffer cross_key_value;  // row-major [2 inner, d_model]
   DeviceBuffer cross_out;
   DeviceBuffer ffn_norm;
   DeviceBuffer ffn_in;  // gated: gate and up in pairs
@@ -54,6 +52,7 @@ struct DeviceWeights {
   std::vector<EncoderLayerOnDevice> encoder;
   std::vector<DecoderLayerOnDevice> decoder;
   DeviceBuffer encoder_final_norm;
+  DeviceBuffer cross_key_value;  // row-major [decoder layers][key, value][inner, d_model]
   DeviceBuffer decoder_final_norm;
   DeviceBuffer lm_head;  // packed
   DeviceBuffer eos_tokens;

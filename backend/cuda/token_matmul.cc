@@ -1,8 +1,11 @@
 #include "backend/cuda/token_matmul.h"
 
+#include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "backend/core/format.h"
+#include "backend/cuda/cuda_event.h"
 #include "backend/cuda/cuda_status.h"
 
 namespace seq2seq {
@@ -22,6 +25,12 @@ constexpr int kMaxWorkspace = 1;     // CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;
 // Shapes remembered: a few per number of tokens in a batch.
 constexpr size_t kMaxPlans = 4096;
+// Tuning: algorithms that are timed, how often, and the share of the best time so far that a later
+// one must come below; the heuristic has its reasons for the order.
+constexpr int kProposals = 8;
+constexpr int kTimedRounds = 3;
+constexpr int kTimedRuns = 3;
+constexpr float kClearlyBetter = 0.99F;
 
 int TypeCode(ElementType type) {
   switch (type) {
@@ -95,10 +104,8 @@ TokenMatmul::~TokenMatmul() {
 }
 
 // Row-major [tokens][n] is column-major [n][tokens], so the weight is the transposed left operand.
-Result<const TokenMatmul::Plan*> TokenMatmul::PlanFor(const TokenMatmulArgs& args) {
-  const Key key{args.outputs, args.inputs, args.tokens, args.accumulate};
-  if (const auto found = plans_.find(key); found != plans_.end()) return found->second.get();
-  if (plans_.size() >= kMaxPlans) plans_.clear();
+Result<std::unique_ptr<TokenMatmul::Plan>> TokenMatmul::MakePlan(
+    const TokenMatmulArgs& args) const {
   auto plan = std::make_unique<Plan>(lt_);
   const int type = TypeCode(type_);
   SEQ2SEQ_RETURN_IF_ERROR(
@@ -111,29 +118,100 @@ Result<const TokenMatmul::Plan*> TokenMatmul::PlanFor(const TokenMatmulArgs& arg
       LtStatus(lt_->layout_create(&plan->output, args.accumulate ? kFloat32 : type, args.outputs,
                                   args.tokens, args.outputs),
                "cublasLtMatrixLayoutCreate"));
-  cublaslt::Heuristic heuristic{};
+  return plan;
+}
+
+Result<std::vector<cublaslt::Heuristic>> TokenMatmul::Propose(const Plan& plan, int most) const {
+  std::vector<cublaslt::Heuristic> proposals(most);
   int found = 0;
   SEQ2SEQ_RETURN_IF_ERROR(
-      LtStatus(lt_->get_heuristic(handle_, matmul_, plan->weight, plan->input, plan->output,
-                                  plan->output, preference_, 1, &heuristic, &found),
+      LtStatus(lt_->get_heuristic(handle_, matmul_, plan.weight, plan.input, plan.output,
+                                  plan.output, preference_, most, proposals.data(), &found),
                "cublasLtMatmulAlgoGetHeuristic"));
-  if (found == 0) {
-    return Internal(Format("cuBLASLt has no algorithm for {} x {} with {} tokens", args.outputs,
-                           args.inputs, args.tokens));
+  if (found == 0) return Internal("cuBLASLt has no algorithm for a product of the encoder");
+  proposals.resize(found);
+  return proposals;
+}
+
+// An algorithm fits batches of other sizes too, as a rule.
+bool TokenMatmul::UseTuned(const TokenMatmulArgs& args, Plan* plan) const {
+  const auto found = tuned_.find({args.outputs, args.inputs, args.accumulate});
+  if (found == tuned_.end()) return false;
+  const std::vector<Tuned>& sizes = found->second;
+  auto size = std::ranges::find_if(sizes, [&](const Tuned& t) { return t.tokens >= args.tokens; });
+  if (size == sizes.end()) --size;
+  cublaslt::Heuristic checked{};
+  const cublaslt::Code code =
+      lt_->algorithm_check(handle_, matmul_, plan->weight, plan->input, plan->output, plan->output,
+                           &size->algorithm, &checked);
+  if (code != 0 || checked.workspace_bytes > kWorkspaceBytes) return false;
+  plan->algorithm = size->algorithm;
+  return true;
+}
+
+Result<const TokenMatmul::Plan*> TokenMatmul::PlanFor(const TokenMatmulArgs& args) {
+  const Key key{args.outputs, args.inputs, args.tokens, args.accumulate};
+  if (const auto found = plans_.find(key); found != plans_.end()) return found->second.get();
+  if (plans_.size() >= kMaxPlans) plans_.clear();
+  SEQ2SEQ_ASSIGN_OR_RETURN(std::unique_ptr<Plan> plan, MakePlan(args));
+  if (!UseTuned(args, plan.get())) {
+    SEQ2SEQ_ASSIGN_OR_RETURN(const std::vector<cublaslt::Heuristic> proposals, Propose(*plan, 1));
+    plan->algorithm = proposals[0].algorithm;
   }
-  plan->algorithm = heuristic.algorithm;
   return plans_.emplace(key, std::move(plan)).first->second.get();
+}
+
+Status TokenMatmul::RunPlan(const TokenMatmulArgs& args, const Plan& plan,
+                            cudaStream_t stream) const {
+  const float alpha = 1.0F;
+  const float beta = args.accumulate ? 1.0F : 0.0F;
+  return LtStatus(lt_->matmul(handle_, matmul_, &alpha, args.weight, plan.weight, args.input,
+                              plan.input, &beta, args.output, plan.output, args.output, plan.output,
+                              &plan.algorithm, workspace_.as(), kWorkspaceBytes, stream),
+                  "cublasLtMatmul");
+}
+
+// Milliseconds: the best of some, after one that loads the kernel.
+Result<float> TokenMatmul::TimePlan(const TokenMatmulArgs& args, const Plan& plan,
+                                    cudaStream_t stream) const {
+  SEQ2SEQ_ASSIGN_OR_RETURN(const CudaEvent begin, CudaEvent::CreateTimed());
+  SEQ2SEQ_ASSIGN_OR_RETURN(const CudaEvent end, CudaEvent::CreateTimed());
+  float best = std::numeric_limits<float>::infinity();
+  SEQ2SEQ_RETURN_IF_ERROR(RunPlan(args, plan, stream));
+  for (int round = 0; round < kTimedRounds; ++round) {
+    SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaEventRecord(begin.get(), stream));
+    for (int i = 0; i < kTimedRuns; ++i) SEQ2SEQ_RETURN_IF_ERROR(RunPlan(args, plan, stream));
+    SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaEventRecord(end.get(), stream));
+    SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaEventSynchronize(end.get()));
+    float milliseconds = 0.0F;
+    SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaEventElapsedTime(&milliseconds, begin.get(), end.get()));
+    best = std::min(best, milliseconds);
+  }
+  return best;
+}
+
+Status TokenMatmul::Tune(const TokenMatmulArgs& args, cudaStream_t stream) {
+  SEQ2SEQ_ASSIGN_OR_RETURN(const std::unique_ptr<Plan> plan, MakePlan(args));
+  SEQ2SEQ_ASSIGN_OR_RETURN(const std::vector<cublaslt::Heuristic> proposals,
+                           Propose(*plan, kProposals));
+  Tuned best{args.tokens, proposals[0].algorithm};
+  float best_milliseconds = std::numeric_limits<float>::infinity();
+  for (const cublaslt::Heuristic& proposal : proposals) {
+    plan->algorithm = proposal.algorithm;
+    SEQ2SEQ_ASSIGN_OR_RETURN(const float milliseconds, TimePlan(args, *plan, stream));
+    if (milliseconds >= best_milliseconds * kClearlyBetter) continue;
+    best_milliseconds = milliseconds;
+    best.algorithm = proposal.algorithm;
+  }
+  std::vector<Tuned>& sizes = tuned_[{args.outputs, args.inputs, args.accumulate}];
+  sizes.push_back(best);
+  std::ranges::sort(sizes, {}, &Tuned::tokens);
+  return OkStatus();
 }
 
 Status TokenMatmul::Run(const TokenMatmulArgs& args, cudaStream_t stream) {
   SEQ2SEQ_ASSIGN_OR_RETURN(const Plan* plan, PlanFor(args));
-  const float alpha = 1.0F;
-  const float beta = args.accumulate ? 1.0F : 0.0F;
-  return LtStatus(
-      lt_->matmul(handle_, matmul_, &alpha, args.weight, plan->weight, args.input, plan->input,
-                  &beta, args.output, plan->output, args.output, plan->output, &plan->algorithm,
-                  workspace_.as(), kWorkspaceBytes, stream),
-      "cublasLtMatmul");
+  return RunPlan(args, *plan, stream);
 }
 
 }  // namespace seq2seq

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <tuple>
+#include <vector>
 
 #include "backend/core/status.h"
 #include "backend/cuda/cublas_lt.h"
@@ -37,15 +38,29 @@ class TokenMatmul {
   TokenMatmul(const TokenMatmul&) = delete;
   TokenMatmul& operator=(const TokenMatmul&) = delete;
 
-  // Queues the product on `stream`.
+  // Times what cuBLASLt proposes for products like `args`, on its own operands, and remembers the
+  // best for batches of up to so many tokens. For load time: waits for `stream`.
+  [[nodiscard]] Status Tune(const TokenMatmulArgs& args, cudaStream_t stream);
+
+  // Queues the product on `stream`. Without Tune() as cuBLASLt's heuristic says.
   [[nodiscard]] Status Run(const TokenMatmulArgs& args, cudaStream_t stream);
 
  private:
   class Plan;  // layouts and algorithm of one shape
   using Key = std::tuple<int32_t, int32_t, int32_t, bool>;
+  using TunedKey = std::tuple<int32_t, int32_t, bool>;  // outputs, inputs, accumulate
+  struct Tuned {
+    int32_t tokens = 0;
+    cublaslt::Algorithm algorithm;
+  };
 
   TokenMatmul(std::shared_ptr<const CublasLt> lt, kernels::ElementType type);
+  Result<std::unique_ptr<Plan>> MakePlan(const TokenMatmulArgs& args) const;
+  Result<std::vector<cublaslt::Heuristic>> Propose(const Plan& plan, int most) const;
+  bool UseTuned(const TokenMatmulArgs& args, Plan* plan) const;
   Result<const Plan*> PlanFor(const TokenMatmulArgs& args);
+  Status RunPlan(const TokenMatmulArgs& args, const Plan& plan, cudaStream_t stream) const;
+  Result<float> TimePlan(const TokenMatmulArgs& args, const Plan& plan, cudaStream_t stream) const;
 
   std::shared_ptr<const CublasLt> lt_;
   kernels::ElementType type_;
@@ -54,6 +69,7 @@ class TokenMatmul {
   cublaslt::Descriptor preference_ = nullptr;
   DeviceBuffer workspace_;
   std::map<Key, std::unique_ptr<Plan>> plans_;
+  std::map<TunedKey, std::vector<Tuned>> tuned_;  // by tokens
 };
 
 }  // namespace seq2seq

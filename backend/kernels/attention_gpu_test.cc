@@ -129,6 +129,7 @@ void TestEncoder(ElementType type, int32_t heads, int32_t head_dim,
   args.output = output.data();
   args.tiles = device_tiles.data();
   args.tile_count = static_cast<int32_t>(tiles.size());
+  args.tokens = tokens;
   args.heads = heads;
   args.head_dim = head_dim;
   if (with_bias) args.bias = bias.floats();

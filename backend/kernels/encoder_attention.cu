@@ -3,11 +3,13 @@
 #include <algorithm>
 
 #include "backend/kernels/device_math.cuh"
+#include "backend/kernels/encoder_attention_kernels.h"
+#include "backend/kernels/tensor_map.h"
 
 namespace seq2seq::kernels {
 namespace {
 
-constexpr int kThreads = 128;
+constexpr int kThreads = 2 * kQueryTile;  // a warp has 16 queries
 constexpr int kKeyTile = 64;
 constexpr float kLowest = -1e30F;
 constexpr int kMaxHeadDim = 256;
@@ -328,6 +330,9 @@ cudaError_t LaunchEncoderAttention(ElementType type, const EncoderAttentionArgs&
       args.max_distance > kMaxDistance) {
     return cudaErrorInvalidValue;
   }
+  bool hopper = false;
+  if (const cudaError_t error = IsHopper(&hopper); error != cudaSuccess) return error;
+  if (hopper && HopperAttentionTakes(type, args)) return LaunchHopperAttention(type, args, context);
   switch (type) {
     case ElementType::kFloat32:
       return Launch(PlainAttentionKernel<float>,
@@ -341,6 +346,12 @@ cudaError_t LaunchEncoderAttention(ElementType type, const EncoderAttentionArgs&
 }
 
 cudaError_t PrepareEncoderAttention() {
+  bool hopper = false;
+  if (const cudaError_t error = IsHopper(&hopper); error != cudaSuccess) return error;
+  if (hopper) {
+    const cudaError_t error = PrepareHopperAttention(kMaxDistance);
+    if (error != cudaSuccess) return error;
+  }
   for (const cudaError_t error :
        {AllowSharedMemory<__half, 64>(), AllowSharedMemory<__half, 128>(),
         AllowSharedMemory<__nv_bfloat16, 64>(), AllowSharedMemory<__nv_bfloat16, 128>()}) {

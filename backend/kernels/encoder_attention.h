@@ -12,7 +12,7 @@
 namespace seq2seq::kernels {
 
 // Queries that one block handles.
-constexpr int32_t kQueryTile = 64;
+constexpr int32_t kQueryTile = 128;
 
 // A piece of one source: kQueryTile of its queries (fewer at its end).
 struct QueryTile {
@@ -27,6 +27,7 @@ struct EncoderAttentionArgs {
   void* output = nullptr;                 // [tokens][heads x head_dim]
   const QueryTile* tiles = nullptr;       // [tile_count]
   int32_t tile_count = 0;
+  int32_t tokens = 0;  // of all sources
   int32_t heads = 0;
   int32_t head_dim = 0;
   // Added to the score of key j for query i: [heads][2 max_distance + 1] at j - i + max_distance,
@@ -36,8 +37,9 @@ struct EncoderAttentionArgs {
   float scale = 1.0F;
 };
 
-// Float16 and bfloat16 with head_dim 64 or 128 run on tensor cores; everything else (head_dim a
-// multiple of 16 bytes, at most 256) on a plain kernel. max_distance is at most 4096 there.
+// Float16 and bfloat16 with head_dim 64 or 128 run on tensor cores, with 64 on compute capability
+// 9.0 by that chip's own means; everything else (head_dim a multiple of 16 bytes, at most 256) on a
+// plain kernel. max_distance is at most 4096.
 cudaError_t LaunchEncoderAttention(ElementType type, const EncoderAttentionArgs& args,
                                    const LaunchContext& context);
 

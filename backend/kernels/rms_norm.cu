@@ -1,11 +1,10 @@
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 
+#include "backend/kernels/device_math.cuh"
 #include "backend/kernels/element_type.h"
 #include "backend/kernels/rms_norm.h"
 
@@ -36,25 +35,10 @@ __device__ void Store(T* base, int index, const Pack<T, kWidth>& pack) {
   reinterpret_cast<Pack<T, kWidth>*>(base)[index] = pack;
 }
 
-__device__ float ToFloat(float value) { return value; }
-__device__ float ToFloat(__half value) { return __half2float(value); }
-__device__ float ToFloat(__nv_bfloat16 value) { return __bfloat162float(value); }
-
-template <typename T>
-__device__ T FromFloat(float value) {
-  if constexpr (sizeof(T) == sizeof(float)) {
-    return value;
-  } else {
-    return T(value);
-  }
-}
-
 // The sum of `value` over the block, in every thread. Called once a kernel.
 __device__ float BlockSum(float value) {
   __shared__ float warp_sums[kMaxWarps];
-  for (int offset = kWarpSize / 2; offset > 0; offset /= 2) {
-    value += __shfl_xor_sync(0xffffffffu, value, offset);
-  }
+  value = WarpSum(value);
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
   if (threadIdx.x % kWarpSize == 0) {
     warp_sums[warp] = value;

@@ -32,7 +32,7 @@ struct RmsNormParams {
 //   residual[r] += delta[r]
 //   output[r] = residual[r] / sqrt(mean(residual[r]^2) + epsilon) * weight
 // (Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019; T5 uses it without a bias).
-// Arithmetic is float, and the output is rounded once.
+// Arithmetic is float, and the output is rounded once; float16 saturates.
 //
 // The work is enqueued on `stream`; the call neither waits nor allocates, and can be captured in a
 // graph. Returns cudaErrorInvalidValue, with nothing enqueued, where a required pointer is null or

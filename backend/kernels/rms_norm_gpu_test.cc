@@ -208,5 +208,32 @@ TEST(RmsNormAliasTest, OutputMayOverwriteDelta) {
   EXPECT_EQ(outputs[0], outputs[1]);
 }
 
+// An infinity would spread to everything after it.
+TEST(RmsNormRangeTest, Float16Saturates) {
+  constexpr int kWidth = 16;
+  std::vector<std::byte> residual(kWidth * 4);
+  std::vector<std::byte> weight(kWidth * 4);
+  for (int i = 0; i < kWidth; ++i) {
+    Encode(i % 2 == 0 ? 1.0f : -1.0f, ElementType::kFloat32, &residual[i * 4]);
+    Encode(1e5f, ElementType::kFloat32, &weight[i * 4]);
+  }
+  const DeviceMemory residual_device = ToDevice(residual);
+  const DeviceMemory weight_device = ToDevice(weight);
+  const DeviceMemory output_device = ToDevice(std::vector<std::byte>(kWidth * 2));
+  RmsNormParams params;
+  params.residual = reinterpret_cast<float*>(residual_device.get());
+  params.weight = weight_device.get();
+  params.output = output_device.get();
+  params.rows = 1;
+  params.width = kWidth;
+  params.activation_type = ElementType::kFloat16;
+  ASSERT_EQ(RmsNorm(params, nullptr), cudaSuccess);
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  const auto output = ToHost(output_device.get(), kWidth * 2);
+  for (int i = 0; i < kWidth; ++i) {
+    EXPECT_EQ(Decode(&output[i * 2], ElementType::kFloat16), i % 2 == 0 ? 65504.0f : -65504.0f);
+  }
+}
+
 }  // namespace
 }  // namespace seq2seq::kernels

@@ -1,6 +1,6 @@
 #include "backend/kernels/token_ops.h"
 
-#include <algorithm>
+#include <limits>
 
 #include "backend/kernels/device_math.cuh"
 
@@ -17,68 +17,47 @@ __global__ void EmbedTokensKernel(const T* embedding, const int32_t* ids, int32_
   for (int k = threadIdx.x; k < width; k += blockDim.x) values[token * width + k] = ToFloat(row[k]);
 }
 
+// A thread has one vector of results.
 template <typename T>
-__global__ void __launch_bounds__(kThreads) NormTokensKernel(NormTokensArgs args) {
-  __shared__ float warp_sums[kThreads / 32];
-  const float* values = args.values + int64_t{blockIdx.x} * args.width;
-  float sum = 0.0F;
-  for (int k = threadIdx.x; k < args.width; k += kThreads) sum += values[k] * values[k];
-  sum = WarpSum(sum);
-  if (threadIdx.x % 32 == 0) warp_sums[threadIdx.x / 32] = sum;
-  __syncthreads();
-  float total = 0.0F;
-  for (const float part : warp_sums) total += part;
-  const float scale = rsqrtf(total / static_cast<float>(args.width) + args.epsilon);
-  T* output = static_cast<T*>(args.output) + int64_t{blockIdx.x} * args.width;
-  for (int k = threadIdx.x; k < args.width; k += kThreads) {
-    output[k] = FromFloat<T>(values[k] * scale * args.weight[k]);
-  }
-}
-
-template <typename T>
-__global__ void ActivateTokensKernel(ActivateTokensArgs args) {
+__global__ void __launch_bounds__(kThreads) ActivateTokensKernel(ActivateTokensArgs args) {
   constexpr int V = kVector<T>;
-  const int vectors = args.width / V;
-  const int64_t total = int64_t{args.tokens} * vectors;
-  const int input_vectors = args.gated ? 2 * vectors : vectors;
-  const uint4* input = static_cast<const uint4*>(args.input);
-  uint4* output = static_cast<uint4*>(args.output);
-  for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; i < total;
-       i += int64_t{gridDim.x} * blockDim.x) {
-    const int64_t token = i / vectors;
-    const int64_t vector = i % vectors;
-    float gate[V];
-    Unpack<T>(input[token * input_vectors + vector], gate);
-    float up[V];
-    if (args.gated) Unpack<T>(input[token * input_vectors + vectors + vector], up);
-    uint4 bits;
-    T* results = reinterpret_cast<T*>(&bits);
+  const auto vectors = static_cast<unsigned>(args.width / V);
+  const unsigned i = blockIdx.x * kThreads + threadIdx.x;
+  if (i >= args.tokens * vectors) return;
+  // Gates of the rows before are twice as far.
+  const uint4* source =
+      static_cast<const uint4*>(args.input) + i + (args.gated ? int64_t{i / vectors} * vectors : 0);
+  float gate[V];
+  Unpack<T>(LoadStreaming(source), gate);
+  float up[V];
+  if (args.gated) Unpack<T>(LoadStreaming(source + vectors), up);
+  uint4 bits;
+  T* results = reinterpret_cast<T*>(&bits);
 #pragma unroll
-    for (int k = 0; k < V; ++k) {
-      const float activated = Activate(args.kind, gate[k]);
-      results[k] = FromFloat<T>(args.gated ? activated * up[k] : activated);
-    }
-    output[i] = bits;
+  for (int k = 0; k < V; ++k) {
+    const float activated =
+        sizeof(T) == 2 ? ActivateFast(args.kind, gate[k]) : Activate(args.kind, gate[k]);
+    results[k] = FromFloat<T>(args.gated ? activated * up[k] : activated);
   }
+  static_cast<uint4*>(args.output)[i] = bits;
 }
 
 template <typename T>
 __global__ void ScatterKeyValuesKernel(ScatterKeyValuesArgs args) {
   constexpr int V = kVector<T>;
   const KvLayout& layout = args.layout;
-  const int inner_vectors = layout.heads * layout.head_dim / V;
+  const int head_vectors = layout.head_dim / V;
+  const int vectors = args.layers * 2 * layout.heads * head_vectors;
   const int64_t token = blockIdx.x;
   const int32_t place = args.places[token];
   T* block = static_cast<T*>(args.pool) + place / layout.block_tokens * layout.BlockStride() +
-             args.layer_offset;
-  const int offset = place % layout.block_tokens;
-  const uint4* source = static_cast<const uint4*>(args.key_values) + token * 2 * inner_vectors;
-  for (int i = threadIdx.x; i < 2 * inner_vectors; i += blockDim.x) {
-    const int index = i % inner_vectors * V;
-    const int64_t destination = (i < inner_vectors ? 0 : layout.ValueOffset()) +
-                                index / layout.head_dim * layout.HeadStride() +
-                                offset * layout.head_dim + index % layout.head_dim;
-    *reinterpret_cast<uint4*>(block + destination) = source[i];
+             args.layer_offset + place % layout.block_tokens * layout.head_dim;
+  const uint4* source = static_cast<const uint4*>(args.key_values) + token * vectors;
+  // Heads of values lie behind those of keys, and layers behind each other, as in the source.
+  for (int i = threadIdx.x; i < vectors; i += kThreads) {
+    const int head = i / head_vectors;
+    *reinterpret_cast<uint4*>(block + head * layout.HeadStride() + (i - head * head_vectors) * V) =
+        LoadStreaming(source + i);
   }
 }
 
@@ -108,21 +87,15 @@ cudaError_t LaunchEmbedTokens(ElementType type, const void* embedding, const int
   });
 }
 
-cudaError_t LaunchNormTokens(ElementType type, const NormTokensArgs& args,
-                             const LaunchContext& context) {
-  return WithType(type, [&](auto element) {
-    return Launch(NormTokensKernel<decltype(element)>, {dim3(args.tokens), dim3(kThreads)}, context,
-                  args);
-  });
-}
-
 cudaError_t LaunchActivateTokens(ElementType type, const ActivateTokensArgs& args,
                                  const LaunchContext& context) {
-  if (args.width * ElementBytes(type) % 16 != 0) return cudaErrorInvalidValue;
+  if (args.width * ElementBytes(type) % 16 != 0 ||
+      int64_t{args.tokens} * args.width > std::numeric_limits<int32_t>::max()) {
+    return cudaErrorInvalidValue;
+  }
   return WithType(type, [&](auto element) {
     const int64_t vectors = int64_t{args.tokens} * args.width / kVector<decltype(element)>;
-    const auto blocks =
-        static_cast<unsigned>(std::min<int64_t>((vectors + kThreads - 1) / kThreads, 8192));
+    const auto blocks = static_cast<unsigned>((vectors + kThreads - 1) / kThreads);
     return Launch(ActivateTokensKernel<decltype(element)>, {dim3(blocks), dim3(kThreads)}, context,
                   args);
   });

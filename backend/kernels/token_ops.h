@@ -19,19 +19,6 @@ cudaError_t LaunchEmbedTokens(ElementType type, const void* embedding, const int
                               int32_t tokens, int32_t width, float* values,
                               const LaunchContext& context);
 
-struct NormTokensArgs {
-  const float* values = nullptr;  // [tokens][width]
-  const float* weight = nullptr;  // [width]
-  float epsilon = 0.0F;
-  int32_t tokens = 0;
-  int32_t width = 0;
-  void* output = nullptr;  // [tokens][width], the model's number format
-};
-
-// RMSNorm (Zhang and Sennrich 2019): x * rsqrt(mean(x^2) + epsilon) * weight.
-cudaError_t LaunchNormTokens(ElementType type, const NormTokensArgs& args,
-                             const LaunchContext& context);
-
 struct ActivateTokensArgs {
   const void* input = nullptr;  // [tokens][width], or gated: [tokens][2 width], gate then up
   void* output = nullptr;       // [tokens][width]
@@ -47,12 +34,14 @@ cudaError_t LaunchActivateTokens(ElementType type, const ActivateTokensArgs& arg
                                  const LaunchContext& context);
 
 struct ScatterKeyValuesArgs {
-  const void* key_values = nullptr;  // [tokens][2 x heads x head_dim], keys then values
-  const int32_t* places = nullptr;   // [tokens] block * block_tokens + offset in the block
+  // [tokens][layers][2 x heads x head_dim], of a layer keys then values
+  const void* key_values = nullptr;
+  int32_t layers = 1;
+  const int32_t* places = nullptr;  // [tokens] block * block_tokens + offset in the block
   int32_t tokens = 0;
   void* pool = nullptr;
   KvLayout layout;
-  int64_t layer_offset = 0;  // elements, of this layer's keys in a block
+  int64_t layer_offset = 0;  // elements, of the first layer's keys in a block
 };
 
 // Puts the keys and values of packed tokens into cache blocks. head_dim is a multiple of 16 bytes.

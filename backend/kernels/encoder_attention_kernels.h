@@ -1,0 +1,24 @@
+// The kernels behind LaunchEncoderAttention that have files of their own.
+#ifndef SEQ2SEQ_BACKEND_KERNELS_ENCODER_ATTENTION_KERNELS_H_
+#define SEQ2SEQ_BACKEND_KERNELS_ENCODER_ATTENTION_KERNELS_H_
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "backend/kernels/element_type.h"
+#include "backend/kernels/encoder_attention.h"
+#include "backend/kernels/launch.h"
+
+namespace seq2seq::kernels {
+
+// On devices that IsHopper() is true of.
+bool HopperAttentionTakes(ElementType type, const EncoderAttentionArgs& args);
+cudaError_t LaunchHopperAttention(ElementType type, const EncoderAttentionArgs& args,
+                                  const LaunchContext& context);
+// For biases up to max_distance.
+cudaError_t PrepareHopperAttention(int32_t max_distance);
+
+}  // namespace seq2seq::kernels
+
+#endif  // SEQ2SEQ_BACKEND_KERNELS_ENCODER_ATTENTION_KERNELS_H_
