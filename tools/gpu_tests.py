@@ -150,36 +150,37 @@ class Build:
         libraries = [f"-L{self.cuda}/lib64", "-lcudart_static", "-ldl", "-lpthread", "-lrt"]
         return ["g++", *objects, "-o", str(self.folder / linked.name), *libraries]
 
-    def run(self, commands: list[list[str]]) -> None:
-        """Runs compilers side by side, and says which failed."""
+    def run(self, commands: dict[pathlib.Path, list[str]]) -> set[pathlib.Path]:
+        """Runs compilers side by side, by what each makes; says and returns which failed."""
         with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
             done = pool.map(
                 lambda command: subprocess.run(
                     command, cwd=ROOT, capture_output=True, text=True, check=False
                 ),
-                commands,
+                commands.values(),
             )
-            failed = 0
-            for command, result in zip(commands, done, strict=True):
-                if result.stderr:
-                    print(result.stderr, end="", file=sys.stderr)
+            failed = set()
+            for (made, command), result in zip(commands.items(), done, strict=True):
+                print(result.stderr, end="", file=sys.stderr)
                 if result.returncode != 0:
-                    failed += 1
+                    failed.add(made)
                     print("failed:", shlex.join(command), file=sys.stderr)
-        if failed:
-            sys.exit(f"{failed} of {len(commands)} commands failed")
+        return failed
 
-    def make(self, wanted: list[Program]) -> None:
-        """Compiles and links everything; slow sources first."""
+    def make(self, wanted: list[Program]) -> list[Program]:
+        """Compiles and links everything, slow sources first; returns what could be linked."""
         sources = {source for each in wanted for source in each.sources}
         if any(each.is_test for each in wanted):
             sources |= set(self.googletest_sources())
         ordered = sorted(sources, key=lambda source: (source.suffix != ".cu", str(source)))
         begin = time.monotonic()
-        self.run([self.compile_command(source) for source in ordered])
-        self.run([self.link_command(each) for each in wanted])
+        broken = self.run({source: self.compile_command(source) for source in ordered})
+        whole = [each for each in wanted if not broken & each.sources]
+        unlinked = self.run({each.main: self.link_command(each) for each in whole})
+        built = [each for each in whole if each.main not in unlinked]
         seconds = time.monotonic() - begin
-        print(f"built {len(wanted)} programs of {len(ordered)} sources in {seconds:.0f} s")
+        print(f"built {len(built)} of {len(wanted)} programs in {seconds:.0f} s", flush=True)
+        return built
 
 
 def run_logged(
@@ -266,7 +267,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--logs", type=folder, help="for logs and XML; default BUILD_DIR/logs")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--only", default="", help="a regular expression of programs' names")
-    parser.add_argument("--gtest-filter", default="*", help="GoogleTest's, for every test")
+    parser.add_argument(
+        "--gtest-filter", default="*", help="GoogleTest's; --gtest-filter=-A leaves A out"
+    )
     parser.add_argument("--timeout", type=int, default=300, help="seconds a program may take")
     parser.add_argument(
         "--checkpoints",
@@ -312,18 +315,20 @@ def main(arguments: list[str]) -> int:
         sys.exit(f"no program's name matches '{options.only}'")
     build = Build(options)
     if options.no_build:
-        missing = [each.name for each in wanted if not (build.folder / each.name).exists()]
-        if missing:
-            sys.exit(f"--no-build, but {build.folder} lacks {', '.join(missing)}")
+        built = [each for each in wanted if (build.folder / each.name).exists()]
     else:
         if options.googletest is None and any(each.is_test for each in wanted):
             sys.exit("--googletest: a folder with GoogleTest's sources is needed")
-        build.make(wanted)
+        built = build.make(wanted)
+    good = len(built) == len(wanted)
+    for each in wanted:
+        if each not in built:
+            print(f"FAILED   {each.name}: not built")
     if options.build_only:
-        return 0
-    tests = [each for each in wanted if each.is_test]
+        return 0 if good else 1
+    tests = [each for each in built if each.is_test]
     run = run_tests if options.sanitizers is None else run_sanitizers
-    return 0 if run(build, tests, options) else 1
+    return 0 if run(build, tests, options) and good else 1
 
 
 if __name__ == "__main__":

@@ -72,11 +72,36 @@ def test_googletest_is_the_folder_or_within_it(tmp_path):
         gpu_tests.parse(["--googletest", str(tmp_path / "googletest/src")])
 
 
-def test_folders_without_programs_or_headers_are_refused(tmp_path):
+def test_a_folder_without_the_header_is_refused(tmp_path):
     with pytest.raises(SystemExit):
         gpu_tests.parse(["--json", str(tmp_path)])
-    with pytest.raises(SystemExit, match="--no-build, but"):
-        gpu_tests.main(["--no-build", "--build-dir", str(tmp_path)])
+
+
+@pytest.mark.usefixtures("_tree")
+def test_what_was_not_built_is_a_failure(tmp_path, capsys):
+    folder = tmp_path / "build"
+    folder.mkdir()
+    passing = folder / "sum_test"
+    passing.write_text("#!/bin/sh\necho '[  PASSED  ] 3 tests.'\n")
+    passing.chmod(0o755)
+    arguments = ["--no-build", "--build-dir", str(folder), "--only"]
+    assert gpu_tests.main([*arguments, "sum_test"]) == 0
+    assert gpu_tests.main([*arguments, "sum"]) == 1
+    said = capsys.readouterr().out
+    assert "FAILED   sum_gpu_test: not built" in said
+    assert said.count("ok       sum_test") == 2
+
+
+@pytest.mark.usefixtures("_tree")
+def test_one_broken_source_leaves_the_other_programs(tmp_path, capsys):
+    options = gpu_tests.parse(["--build-dir", str(tmp_path / "build")])
+    build = gpu_tests.Build(options)
+    build.compile_command = lambda source: ["test", source.name, "!=", "sum_test.cc"]
+    build.googletest_sources = list
+    build.link_command = lambda _linked: ["true"]
+    built = build.make(gpu_tests.programs(benchmarks=False))
+    assert [each.name for each in built] == ["engine_gpu_test", "sum_gpu_test"]
+    assert "failed: test sum_test.cc" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("_tree")

@@ -209,19 +209,6 @@ TEST_P(AttentionTest, LargeDecodeOfManyRows) {
   TestDecode(GetParam(), {12, 64, lengths, false, 1});
 }
 
-TEST_P(AttentionTest, DecodeRefusesWhatItCannotRead) {
-  DecodeAttentionArgs args;
-  args.rows = 1;
-  args.layout = {1, 1, 2, 16};
-  EXPECT_EQ(LaunchDecodeAttention(GetParam(), args, {}), cudaErrorInvalidValue);
-  args.layout.head_dim = 64;
-  args.splits = 16;
-  EXPECT_EQ(LaunchDecodeAttention(GetParam(), args, {}), cudaErrorInvalidValue);
-  args.splits = 1;
-  args.layout.head_dim = 512;
-  EXPECT_EQ(LaunchDecodeAttention(GetParam(), args, {}), cudaErrorInvalidValue);
-}
-
 TEST_P(AttentionTest, Encoder) {
   TestEncoder(GetParam(), 2, 64, {1, 63, 64, 65, 130, 7}, true);
   TestEncoder(GetParam(), 2, 64, {100}, false);

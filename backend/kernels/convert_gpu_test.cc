@@ -54,16 +54,6 @@ TEST(ConvertToFloat16Test, Saturates) {
             (std::vector<double>{65504.0, -65504.0, 65504.0, -65504.0, 65504.0}));
 }
 
-TEST(ConvertLaunchTest, RefusesTheDefaultStream) {
-  const DeviceValues values(ElementType::kFloat32, {1.0});
-  EXPECT_EQ(
-      LaunchConvert({values.data(), ElementType::kFloat32, values.data(), ElementType::kFloat32, 1},
-                    {}),
-      cudaErrorInvalidResourceHandle);
-}
-
-TEST(ConvertNothingTest, NeedsNoMemory) { EXPECT_EQ(LaunchConvert({}, {}), cudaSuccess); }
-
 INSTANTIATE_TEST_SUITE_P(Pairs, ConvertTest,
                          testing::Combine(testing::ValuesIn(kElementTypes),
                                           testing::ValuesIn(kElementTypes)),
