@@ -76,29 +76,31 @@ Status ResponseWriter::AddOutput(TRITONBACKEND_Response* response, const char* n
 
 Status ResponseWriter::SendTokens(std::span<const int32_t> ids, std::span<const float> logprobs,
                                   const RequestedOutputs& outputs, const FinalNote* note) {
-  SEQ2SEQ_ASSIGN_OR_RETURN(ResponseHandle response, NewResponse(factory_.get()));
+  SEQ2SEQ_ASSIGN_OR_RETURN(unsent_, NewResponse(factory_.get()));
   if (outputs.output_ids) {
-    SEQ2SEQ_RETURN_IF_ERROR(AddOutput(response.get(), kOutputIds.data(), TRITONSERVER_TYPE_INT32,
+    SEQ2SEQ_RETURN_IF_ERROR(AddOutput(unsent_.get(), kOutputIds.data(), TRITONSERVER_TYPE_INT32,
                                       std::as_bytes(ids), static_cast<int64_t>(ids.size())));
   }
   if (outputs.logprobs) {
-    SEQ2SEQ_RETURN_IF_ERROR(AddOutput(response.get(), kLogprobs.data(), TRITONSERVER_TYPE_FP32,
+    SEQ2SEQ_RETURN_IF_ERROR(AddOutput(unsent_.get(), kLogprobs.data(), TRITONSERVER_TYPE_FP32,
                                       std::as_bytes(logprobs),
                                       static_cast<int64_t>(logprobs.size())));
   }
-  if (note != nullptr) SEQ2SEQ_RETURN_IF_ERROR(SetParameters(response.get(), *note));
-  if (note == nullptr) return ToStatus(TRITONBACKEND_ResponseSend(response.release(), 0, nullptr));
-  LogFailure("sending a FINAL response",
-             TRITONBACKEND_ResponseSend(response.release(), TRITONSERVER_RESPONSE_COMPLETE_FINAL,
-                                        nullptr));
+  if (note != nullptr) SEQ2SEQ_RETURN_IF_ERROR(SetParameters(unsent_.get(), *note));
+  if (note == nullptr) return ToStatus(TRITONBACKEND_ResponseSend(unsent_.release(), 0, nullptr));
+  LogFailure(
+      "sending a FINAL response",
+      TRITONBACKEND_ResponseSend(unsent_.release(), TRITONSERVER_RESPONSE_COMPLETE_FINAL, nullptr));
   return OkStatus();
 }
 
 Status ResponseWriter::SendErrorResponse(const Error& error) {
   const ErrorHandle translated = ToTriton(error);
-  SEQ2SEQ_ASSIGN_OR_RETURN(ResponseHandle response, NewResponse(factory_.get()));
+  if (unsent_ == nullptr) {
+    SEQ2SEQ_ASSIGN_OR_RETURN(unsent_, NewResponse(factory_.get()));
+  }
   LogFailure("sending a FINAL error",
-             TRITONBACKEND_ResponseSend(response.release(), TRITONSERVER_RESPONSE_COMPLETE_FINAL,
+             TRITONBACKEND_ResponseSend(unsent_.release(), TRITONSERVER_RESPONSE_COMPLETE_FINAL,
                                         translated.get()));
   return OkStatus();
 }

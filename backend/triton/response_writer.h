@@ -69,6 +69,9 @@ class ResponseWriter {
   const std::shared_ptr<InstanceAccount> account_;
   std::mutex factory_mutex_;  // IsCancelled() against Close()
   ResponseFactoryHandle factory_;
+  // What could not be filled: SendError() sends it. A gRPC stream waits for every response that was
+  // made, so that it would never end after one that is deleted.
+  ResponseHandle unsent_;
   std::atomic<bool> cancelled_ = false;
 };
 

@@ -18,11 +18,12 @@ __all__ = ["module_folder", "report_server_log"]
 
 _ROOM = room_file("models/g2p_t5")
 _DTYPES = ("bfloat16", "float16")
+_MODELS = (*_DTYPES, "float32")  # named by their type
 _STREAMS = 128
 
 
 def _write(repository: pathlib.Path) -> None:
-    for dtype in _DTYPES:
+    for dtype in _MODELS:
         config = ModelConfigText(dtype, instance_kind=GPU, options={"weights_dtype": dtype})
         assemble(AssembleRequest(_ROOM / "checkpoint", repository, config))
 
@@ -30,8 +31,15 @@ def _write(repository: pathlib.Path) -> None:
 @pytest.fixture(scope="module")
 def booted(module_folder: pathlib.Path) -> Iterator[Boot]:
     """A server with the model once a type."""
-    with boot(module_folder, write=_write, load=_DTYPES) as b:
+    with boot(module_folder, write=_write, load=_MODELS) as b:
         yield b
+
+
+def test_the_types_compute_differently(booted: Boot) -> None:
+    """Log-probabilities tell them apart, so that the words below are no other type's."""
+    source = TextCodec(_ROOM / "checkpoint").encode("hello")
+    answers = [booted.client.generate(dtype, source, return_logprobs=True) for dtype in _MODELS]
+    assert len({answer.logprobs for answer in answers}) == len(_MODELS)
 
 
 @pytest.mark.parametrize("dtype", _DTYPES)

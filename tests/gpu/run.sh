@@ -24,7 +24,7 @@ unpack() {
 run_file() {
   local name status=0
   name="$(basename "$1" .py)"
-  python3 -B -m pytest -p no:cacheprovider --import-mode=importlib --verbose --durations=5 -rA \
+  python3 -B -m pytest -p no:cacheprovider --import-mode=importlib --verbose --durations=3 -rP \
     --junitxml="$results/$name.xml" "$@" >"$results/$name.log" 2>&1 || status=$?
   tail -n 1 "$results/$name.log"
   return "$status"
@@ -49,7 +49,7 @@ export results bundle
 export SEQ2SEQ_SERVER_DIR="$bundle/server" SEQ2SEQ_BACKEND_DIR="$bundle/tree/backends"
 export SEQ2SEQ_TEST_BACKEND_DIR="$bundle/tree/test_backends"
 export SEQ2SEQ_INSTANCE_KIND="${SEQ2SEQ_INSTANCE_KIND:-KIND_GPU}"
-export PYTHONPATH="$bundle/packages:$bundle/tree"
+export PYTHONPATH="$bundle/packages:$bundle/tree" PYTEST_DISABLE_PLUGIN_AUTOLOAD=1
 export -f run_file
 
 together=()
@@ -65,6 +65,6 @@ for file in "${last[@]}"; do run_file "$file" "${@:2}" || failed=1; done
 for file in "${files[@]}"; do
   printf '\n==== %s\n' "$file"
   cat "$results/$(basename "$file" .py).log"
-done >"$results/server_tests.log"
-python3 -B .ci/count_tests.py "$results"
+done | sed "s,$results,RESULTS,g; s,$bundle,BUNDLE,g; s, -- /.*/python.*,," >"$results/server_tests.log"
+python3 -B .ci/count_tests.py "$results" | tee -a "$results/server_tests.log"
 exit "$failed"

@@ -1,11 +1,17 @@
 """A CUDA device as a client uses it, through the driver's own library: no toolkit, no package."""
 
 import ctypes
+import pathlib
 from collections.abc import Sequence
 
 import numpy as np
 
 _IPC_HANDLE_BYTES = 64
+
+
+def has_gpu() -> bool:
+    """Whether this machine has a GPU and its driver."""
+    return pathlib.Path("/dev/nvidiactl").exists()
 
 
 class CudaError(Exception):

@@ -3,6 +3,7 @@
 import math
 import pathlib
 from collections.abc import Callable, Iterator
+from multiprocessing import shared_memory
 from typing import Any
 
 import grpc
@@ -11,7 +12,7 @@ import pytest
 from tritonclient.grpc import service_pb2
 
 from tests.harness import golden, http_client
-from tests.harness.client import Generation, OptionValue, build_request
+from tests.harness.client import Generation, OptionValue, SharedTensor, build_request
 from tests.harness.fixtures import Boot, boot
 from tests.harness.model_repository import write_model
 
@@ -195,6 +196,31 @@ def test_odd_request(booted: Boot, kind: str) -> None:
     bad = _among_good(booted, lambda: booted.client.send(request))
     assert bad.error
     assert bad.ids == ()
+
+
+def test_shared_output_region_that_is_too_small(booted: Boot) -> None:
+    """That request alone ends with an error."""
+    region = shared_memory.SharedMemory(create=True, size=8)
+    booted.client.stub.SystemSharedMemoryRegister(
+        service_pb2.SystemSharedMemoryRegisterRequest(
+            name="small", key=f"/{region.name.lstrip('/')}", byte_size=8
+        )
+    )
+    try:
+        source = golden.load("t5_v1_0").rows[2].source
+        request = build_request(
+            _MODEL, source, {"stream": False}, shared_output=SharedTensor("small", 8)
+        )
+        bad = _among_good(booted, lambda: booted.client.send(request))
+        assert "shared memory" in bad.error
+        assert bad.finals == 1
+        assert bad.messages_after_end == 0
+    finally:
+        booted.client.stub.SystemSharedMemoryUnregister(
+            service_pb2.SystemSharedMemoryUnregisterRequest(name="small")
+        )
+        region.close()
+        region.unlink()
 
 
 def test_error_texts_stay_short(booted: Boot) -> None:

@@ -106,6 +106,7 @@ TRITONSERVER_Error* TRITONBACKEND_ResponseNewFromFactory(TRITONBACKEND_Response*
 TRITONSERVER_Error* TRITONBACKEND_ResponseDelete(TRITONBACKEND_Response* response) {
   AbiCall call("ResponseDelete");
   if (!call.Allows(response)) return call.Misused();
+  call.triton().Problem("a response was deleted: a gRPC stream waits for each that was made");
   response->alive = false;
   return nullptr;
 }
@@ -178,7 +179,7 @@ TRITONSERVER_Error* TRITONBACKEND_ResponseSend(TRITONBACKEND_Response* response,
     const seq2seq::FakeFaults& faults = factory->request->data.faults;
     const int number = factory->sends;
     CountSend(call, factory, flags);
-    record = Record(call, *response);
+    if (error == nullptr) record = Record(call, *response);  // of an error the text alone arrives
     record.final = flags == TRITONSERVER_RESPONSE_COMPLETE_FINAL;
     record.called_ns = seq2seq::SteadyClock().NowNs();
     if (error != nullptr) {
