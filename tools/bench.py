@@ -9,8 +9,8 @@ random weights of a shape (t5_small, t5_1_5b, or a folder with a config.json), a
 
 Closed loops come first: --streams requests are under way at all times. Then open loops: requests
 arrive at random (Poisson) at --rates a second, whatever became of those before, and their times
-count from when they were to be sent. Rates in % are of the requests a second that the closed loop
-with --reference_streams reached. docs/benchmarks.md explains the columns.
+count from when they were to be sent. Rates in percent are of the requests a second that the closed
+loop with --reference_streams reached. docs/benchmarks.md explains the columns.
 
 Flags for the server itself may follow a "--".
 """
@@ -55,7 +55,7 @@ _ENGINE = flags.DEFINE_enum(
     "With --checkpoint or --shape: this backend, or transformers in Triton's Python backend.",
 )
 _OPTION = flags.DEFINE_multi_string("option", [], "key=value for config.pbtxt; repeatable.")
-_KIND = flags.DEFINE_enum("instance_kind", "KIND_CPU", INSTANCE_KINDS, "Where instances run.")
+_KIND = flags.DEFINE_enum("instance_kind", "KIND_AUTO", INSTANCE_KINDS, "Where instances run.")
 _COUNT = flags.DEFINE_integer("instance_count", 1, "Instances of the model.", lower_bound=1)
 _SERVER_ENV = flags.DEFINE_multi_string(
     "server_env", [], "NAME=value for the environment of the server; repeatable."

@@ -205,8 +205,11 @@ class ServerProcess:
         try:
             self.wait(grace_seconds)
         finally:
-            # Nothing is left behind, not even by a Ctrl-C while waiting.
+            # Nothing is left behind, not even by a Ctrl-C while waiting; nor are processes that the
+            # server has started, as Triton's Python backend does.
             self.send_signal(signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
         code = self._process.wait()
         self._reader.join()
         return code

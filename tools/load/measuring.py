@@ -113,7 +113,7 @@ class Measurer:
         self._server_cpu = server_cpu
 
     def measure(self, load: Load, tick: Tick = lambda _seconds, _responses: None) -> Measured:
-        """Warms up and measures. ToolError if not one request was answered."""
+        """Warms up and measures. ToolError if not one token came."""
         plan = self._plan
         if plan.requests is not None and plan.warmup > 0:
             alone = dataclasses.replace(plan, requests=None, warmup=0.0, seconds=plan.warmup)
@@ -124,10 +124,10 @@ class Measurer:
         trace = join([one.trace for one in finished])
         window = _window(plan, begin, trace)
         summary = summarize(trace, window)
-        if not summary.answered:
-            texts = "; ".join(summary.errors) or "none was sent within the measured time"
-            raise ToolError(f"{load}: no request was answered: {texts}")
         tokens = int(trace.tokens.sum())
+        if not tokens:
+            texts = "; ".join(summary.errors) or "none came to its first token in time"
+            raise ToolError(f"{load}: no request was answered: {texts}")
         client_seconds = sum(one.cpu_seconds for one in finished)
         return Measured(
             load=load,

@@ -37,6 +37,7 @@ def _figure(points: Sequence[dict[str, Any]], key: str, label: str) -> Figure:
     loads = [point["load"][key] for point in points]
     axes[0].plot(loads, [point["tokens_per_second"] for point in points], marker="o")
     axes[0].set_title("tokens a second")
+    axes[0].set_ylim(bottom=0)
     for axis, (name, title) in zip(axes[1:], _LATENCIES, strict=True):
         for percentile in _PERCENTILES:
             axis.plot(loads, [point[name][percentile] for point in points], "o-", label=percentile)

@@ -11,7 +11,6 @@ from typing import Any
 from tools.lib import machine
 from tools.lib.errors import ToolError
 from tools.load.measuring import ClosedLoad, Load, Measured
-from tools.load.plots import plot
 from tools.load.statistics import Spread
 
 _COLUMNS = (
@@ -114,6 +113,10 @@ def describe(load: Load) -> dict[str, Any]:
 
 def write(path: Path, values: dict[str, Any]) -> list[Path]:
     """Writes `values`, as `facts` returns them, to `path`, and plots beside it; all their paths."""
+    # Slow to import, and heard of on standard error where there is no home to write to: only those
+    # who want plots shall have that.
+    from tools.load.plots import plot
+
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")

@@ -46,7 +46,7 @@ class ServeRequest:
     shape: ModelConfig | None = None
     dtype: str = "bfloat16"
     seed: int = 0
-    instance_kind: str = "KIND_CPU"
+    instance_kind: str = "KIND_AUTO"
     instance_count: int = 1
     options: Mapping[str, str] = dataclasses.field(default_factory=dict)
     ready_seconds: float = 300.0

@@ -40,18 +40,18 @@ class Summary:
     """One load.
 
     Rates count what happened within the window. All else is about the requests that were to be
-    sent within it, whenever they ended; times are from the moment at which they were to be sent,
-    and are those of requests that were answered in full.
+    sent within it, whenever they ended. Times are from the moment at which they were to be sent;
+    requests that were refused or failed have none.
 
     Attributes:
       tokens_per_second: tokens that came.
       requests_per_second: requests that ended well.
       requests: how many were to be sent.
       answered, refused, failed, unfinished: of these, by Outcome.
-      tokens: what the answered ones brought.
+      tokens: what the answered and the unfinished ones brought.
       first_token: to the first response with tokens.
       between_tokens: from a response with tokens to the next one of the same request.
-      latency: to the end of the stream.
+      latency: to the end of the stream, of answered ones.
       between_ratio: p99 of between_tokens by its p50.
       tokens_per_response: 1 unless tokens are merged.
       send_lag: how much later than intended a request was sent; the clients' own fault.
@@ -88,7 +88,7 @@ def summarize(trace: Trace, window: Window) -> Summary:
     ended_well = (trace.outcome == Outcome.OK) & window.holds(trace.ended)
     counts = {outcome: int(np.sum(chosen & (trace.outcome == outcome))) for outcome in Outcome}
 
-    mine = answered[trace.request]
+    mine = (answered | (chosen & (trace.outcome == Outcome.UNFINISHED)))[trace.request]
     request, arrival = trace.request[mine], trace.arrival[mine]
     begins = np.diff(request, prepend=-1) != 0
     between = np.diff(arrival)[~begins[1:]]
