@@ -35,7 +35,7 @@ from tools.load.workload import Workload
 
 _MOST_PROCESSES = 8
 # With --url nobody says how large the vocabulary is; every model knows these ids.
-_SAFE_VOCAB_SIZE = 100
+_SAFE_VOCAB_SIZE = 64
 
 _URL = flags.DEFINE_string("url", None, "host:port of a running server's gRPC endpoint.")
 _MODEL = flags.DEFINE_string("model", None, "With --url: the model's name.")

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -93,11 +94,21 @@ def _assemble(request: ServeRequest, checkpoint: Path, repository: Path) -> None
     config = ModelConfigText(
         MODEL, request.instance_kind, request.instance_count, options=request.options
     )
-    # Links need the same file system.
-    link = checkpoint.stat().st_dev == repository.parent.stat().st_dev
+    link = _can_link(checkpoint, repository.parent)
     model = assemble(AssembleRequest(checkpoint, repository, config, link=link))
     if request.engine == "python_baseline":
         _make_baseline(request, model)
+
+
+def _can_link(checkpoint: Path, folder: Path) -> bool:
+    """Whether files of the one can have a hard link in the other: only a try tells."""
+    probe = folder / "probe"
+    try:
+        os.link(checkpoint / "config.json", probe)
+    except OSError:
+        return False
+    probe.unlink()
+    return True
 
 
 def _make_baseline(request: ServeRequest, model: Path) -> None:
