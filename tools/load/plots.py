@@ -6,6 +6,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 _LATENCIES = (
     ("first_token", "time to the first token, ms"),
@@ -43,6 +44,8 @@ def _figure(points: Sequence[dict[str, Any]], key: str, label: str) -> Figure:
             axis.plot(loads, [point[name][percentile] for point in points], "o-", label=percentile)
         axis.set_title(title)
         axis.set_yscale("log")
+        axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.yaxis.set_major_formatter("{x:g}")
         axis.legend()
     for axis in axes:
         _dress(axis, loads, key, label)
@@ -61,9 +64,9 @@ def _dress(axis: Axes, loads: Sequence[float], key: str, label: str) -> None:
 
 def _title(values: dict[str, Any]) -> str:
     arguments, host = values["arguments"], values["machine"]
-    model = arguments.get("shape") or arguments.get("checkpoint") or arguments.get("model")
+    model = arguments["shape"] or arguments["checkpoint"] or arguments["model"]
     where = ", ".join(host["gpus"]) or host["cpu"]
     return (
-        f"{arguments['engine']}, {model}: {arguments['source_tokens']} tokens in, "
+        f"{arguments['engine']}, {Path(model).name}: {arguments['source_tokens']} tokens in, "
         f"{arguments['new_tokens']} out; {where}, {host['cores']} cores"
     )
