@@ -1,6 +1,7 @@
 #include "backend/scheduler/result_applier.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 
 namespace seq2seq {
@@ -24,18 +25,32 @@ Status CheckFitsPlan(const EndedStep& step) {
                   " doesn't fit the plan that was launched");
 }
 
+// Whether the request ends with this row, and how.
+std::optional<FinishReason> EndOf(const RowResult& row, const Sequence& sequence) {
+  if (row.stop == StopReason::kEos) return FinishReason::kEos;
+  if (row.stop == StopReason::kLength ||
+      sequence.generated + row.token_count >= sequence.request.max_new_tokens) {
+    // The second can't come without the first; if an engine forgets it, nobody waits forever.
+    return FinishReason::kLength;
+  }
+  return std::nullopt;
+}
+
 void ApplyRow(const StepResult& result, const RowResult& row, Sequence* sequence) {
-  const Request& request = sequence->request;
-  for (int32_t i = row.first_token; i < row.first_token + row.token_count; ++i) {
-    const float logprob = request.sampling.return_logprobs ? result.logprobs[i] : 0.0F;
-    sequence->sink->Append(result.tokens[i], logprob);
+  const bool wants_logprobs = sequence->request.sampling.return_logprobs;
+  const auto logprob = [&](int32_t i) { return wants_logprobs ? result.logprobs[i] : 0.0F; };
+  const std::optional<FinishReason> end = EndOf(row, *sequence);
+  const int32_t last = row.first_token + row.token_count - 1;
+  for (int32_t i = row.first_token; i < last; ++i) {
+    sequence->sink->Append(result.tokens[i], logprob(i));
   }
   sequence->generated += row.token_count;
-  if (row.stop == StopReason::kEos) {
-    sequence->Finish(FinishReason::kEos);
-  } else if (row.stop == StopReason::kLength || sequence->generated >= request.max_new_tokens) {
-    // The second can't come without the first; if an engine forgets it, nobody waits forever.
-    sequence->Finish(FinishReason::kLength);
+  if (row.token_count == 0) {
+    if (end) sequence->Finish(*end);
+  } else if (end) {
+    sequence->FinishWith(result.tokens[last], logprob(last), *end);
+  } else {
+    sequence->sink->Append(result.tokens[last], logprob(last));
   }
 }
 

@@ -23,7 +23,8 @@ enum class SequenceState : uint8_t {
 };
 
 // Lives in the SequenceTable, whose thread alone touches it. Its request ends exactly once, by
-// Finish() or Fail(), which also lets the sink go; the rest stays while the engine uses it.
+// Finish(), FinishWith() or Fail(), which also lets the sink go; the rest stays while the engine
+// uses it.
 struct Sequence {
   SequenceState state = SequenceState::kAdmitted;
   uint64_t ticket = 0;  // unique in its scheduler; the engine's name for the encode
@@ -50,6 +51,10 @@ struct Sequence {
 
   void Finish(FinishReason reason) {
     sink->Finish(reason);
+    sink.reset();
+  }
+  void FinishWith(int32_t token, float logprob, FinishReason reason) {
+    sink->AppendLast(token, logprob, reason);
     sink.reset();
   }
   void Fail(Error error) noexcept {

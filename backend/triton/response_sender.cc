@@ -39,6 +39,15 @@ void ResponseSender::Append(const std::shared_ptr<OutgoingStream>& stream, int32
   if (schedule_.Append(stream, token, logprob)) WakeOne(std::move(lock));
 }
 
+void ResponseSender::AppendLast(const std::shared_ptr<OutgoingStream>& stream, int32_t token,
+                                float logprob, FinishReason reason) {
+  const int64_t now_ns = clock_->NowNs();
+  std::unique_lock lock(mutex_);
+  const bool appended = schedule_.Append(stream, token, logprob);
+  const bool finished = schedule_.Finish(stream, reason, now_ns);
+  if (appended || finished) WakeOne(std::move(lock));
+}
+
 void ResponseSender::Finish(const std::shared_ptr<OutgoingStream>& stream, FinishReason reason) {
   const int64_t now_ns = clock_->NowNs();
   std::unique_lock lock(mutex_);

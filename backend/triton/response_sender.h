@@ -33,6 +33,8 @@ class ResponseSender {
 
   // As of SendSchedule.
   void Append(const std::shared_ptr<OutgoingStream>& stream, int32_t token, float logprob);
+  void AppendLast(const std::shared_ptr<OutgoingStream>& stream, int32_t token, float logprob,
+                  FinishReason reason);
   void Finish(const std::shared_ptr<OutgoingStream>& stream, FinishReason reason);
   void Fail(const std::shared_ptr<OutgoingStream>& stream, Error error);
   // Its sink is gone: fails it with kInternal, unless it has ended.

@@ -25,6 +25,9 @@ class ResponseStream final : public TokenSink {
   ResponseStream& operator=(const ResponseStream&) = delete;
 
   void Append(int32_t token, float logprob) override { sender_->Append(stream_, token, logprob); }
+  void AppendLast(int32_t token, float logprob, FinishReason reason) override {
+    sender_->AppendLast(stream_, token, logprob, reason);
+  }
   void Finish(FinishReason reason) override { sender_->Finish(stream_, reason); }
   void Fail(Error error) override { sender_->Fail(stream_, std::move(error)); }
   bool IsCancelled() override { return stream_->IsCancelled(); }

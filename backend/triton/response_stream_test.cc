@@ -123,6 +123,22 @@ TEST_F(ResponseStreamTest, StreamsTokensAndEndsWithEverythingGivenBack) {
   EXPECT_EQ(Requests("ok"), 1);
 }
 
+TEST_F(ResponseStreamTest, TheLastTokenLeavesWithTheEnd) {
+  // Many times: a sender thread that woke up in between would have sent the token alone.
+  for (int round = 0; round < 100; ++round) {
+    Client client = Open();
+    client.sink->Append(11, 0);
+    ASSERT_TRUE(client.call->WaitResponses(1));
+    client.sink->AppendLast(12, 0, FinishReason::kLength);
+    ASSERT_TRUE(client.call->WaitFinished());
+    const std::vector<FakeResponse> responses = client.call->responses();
+    ASSERT_EQ(responses.size(), 2U);
+    EXPECT_EQ(responses[1].output_ids, std::vector<int32_t>{12});
+    EXPECT_EQ(std::get<int64_t>(responses[1].parameters.at("completion_tokens")), 2);
+    EXPECT_EQ(std::get<std::string>(responses[1].parameters.at("finish_reason")), "length");
+  }
+}
+
 TEST_F(ResponseStreamTest, LogprobsAndSeedWhereAskedFor) {
   StreamSettings settings = Settings();
   settings.return_logprobs = true;

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 from benchmarks.cpu.engines import Engine
 from benchmarks.cpu.measurement import Measurement
-from benchmarks.cpu.process_facts import peak_rss_bytes, wait_until_idle
 from benchmarks.cpu.workload import Workload, random_sources
 from tools.lib.errors import ToolError
+from tools.lib.process_facts import peak_rss_bytes, wait_until_idle
 
 _IDLE_SECONDS = 5.0
 _MIB = 1 << 20

@@ -7,17 +7,17 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.cpu.checkpoint_writer import write_checkpoint
 from benchmarks.cpu.measurement import Measurement
 from benchmarks.cpu.peer_engine import PeerEngine
 from benchmarks.cpu.peer_model import write_peer_model
-from benchmarks.cpu.random_weights import random_weights
 from benchmarks.cpu.streaming_client import StreamingClient
-from benchmarks.cpu.worker import Worker
 from tools.lib.assemble import AssembleRequest, assemble
+from tools.lib.checkpoint_writer import write_checkpoint
 from tools.lib.config_writer import ModelConfigText
 from tools.lib.model_config import ModelConfig
+from tools.lib.random_weights import RandomWeights
 from tools.lib.server_process import ServerProcess, start_on_free_ports
+from tools.lib.worker import Worker
 
 PEER = "CTranslate2 float32"
 # The engines of this project by the weights_dtype that makes them.
@@ -67,10 +67,9 @@ def started_engines(options: EngineOptions) -> Iterator[list[Engine]]:
     """The peer and both engines of this project, over the same random weights; ends them all."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="seq2seq-bench-")))
-        weights = random_weights(options.model, _SEED)
+        weights = RandomWeights(options.model, _SEED)
         write_checkpoint(folder / "checkpoint", options.model, weights)
         write_peer_model(folder / "peer", options.model, weights)
-        del weights
         peer = stack.enter_context(Worker(PeerEngine, str(folder / "peer"), options.threads))
         engines = [Engine(PEER, peer, peer.pid)]
         for dtype, name in SERVED.items():

@@ -18,8 +18,9 @@ from absl import flags
 from benchmarks.cpu import report
 from benchmarks.cpu.comparison import compare
 from benchmarks.cpu.engines import EngineOptions, drop_tuning_variables, started_engines
-from benchmarks.cpu.workload import T5_SMALL, Workload
+from benchmarks.cpu.workload import Workload
 from tools.lib import command, installation, paths
+from tools.lib.model_shapes import T5_SMALL
 
 _RESULT = "benchmarks/results/cpu.json"
 # Above this load average, something else computes.

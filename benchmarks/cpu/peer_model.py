@@ -5,16 +5,24 @@ CTranslate2's own converter reads torch modules. This one fills the library's pu
 one matrix for self-attention, k and v in one for cross-attention, no scaling of queries.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from ctranslate2.specs import common_spec, transformer_spec
 
-from benchmarks.cpu.checkpoint_writer import LAYER_NORM_EPSILON, RELATIVE_MAX_DISTANCE
-from benchmarks.cpu.random_weights import EMBEDDING_NAME, Weights
-from benchmarks.cpu.workload import EOS_ID, PAD_ID, UNKNOWN_ID
+from benchmarks.cpu.workload import UNKNOWN_ID
+from tools.lib.checkpoint_writer import (
+    EOS_ID,
+    LAYER_NORM_EPSILON,
+    PAD_ID,
+    RELATIVE_MAX_DISTANCE,
+)
 from tools.lib.model_config import ModelConfig
+from tools.lib.random_weights import EMBEDDING_NAME
+
+Weights = Mapping[str, np.ndarray]
 
 
 def write_peer_model(directory: Path, config: ModelConfig, weights: Weights) -> None:

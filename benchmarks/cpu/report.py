@@ -3,9 +3,6 @@
 import dataclasses
 import datetime
 import json
-import os
-import platform
-import subprocess
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -14,6 +11,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.cpu.comparison import Comparison
 from benchmarks.cpu.workload import Workload
+from tools.lib import machine
 from tools.lib.errors import ToolError
 
 _HEADINGS = (
@@ -66,13 +64,8 @@ def facts(
     """
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "commit": _commit(),
-        "machine": {
-            "cpu": _cpu_model(),
-            "cores": os.cpu_count(),
-            "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
-            "system": platform.platform(),
-        },
+        "commit": machine.commit(),
+        "machine": machine.machine(),
         "ctranslate2": metadata.version("ctranslate2"),
         "load_before": round(load_before, 2),
         "threads": threads,
@@ -117,29 +110,10 @@ def _plot(path: Path, values: dict[str, Any]) -> None:
         axis.set_xlabel("sequences at once")
         axis.spines[["top", "right"]].set_visible(False)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
-    machine = values["machine"]
+    host = values["machine"]
     work = values["workload"]
     figure.suptitle(
         f"T5-small, {work['source_tokens']} tokens in, {work['new_tokens']} out, "
-        f"{values['threads']} threads on {machine['cpu']} ({machine['cores']} cores)"
+        f"{values['threads']} threads on {host['cpu']} ({host['cores']} cores)"
     )
     figure.savefig(path, dpi=120, metadata={"Software": None})
-
-
-def _cpu_model() -> str:
-    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or "unknown"
-
-
-def _commit() -> str:
-    """The checkout's commit, marked if files differ from it; unknown outside of `bazel run`."""
-    checkout = os.environ.get("BUILD_WORKSPACE_DIRECTORY")
-    if not checkout:
-        return "unknown"
-    command = ["git", "-C", checkout, "describe", "--always", "--dirty", "--abbrev=12"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"

@@ -1,31 +1,13 @@
-"""What the benchmark runs: a model's shape and the requests that it is asked."""
+"""What the benchmark asks of a model."""
 
 import dataclasses
 
 import numpy as np
 
-from tools.lib.model_config import ModelConfig
+from tools.lib.checkpoint_writer import EOS_ID
 
-PAD_ID = 0
-EOS_ID = 1
 UNKNOWN_ID = 2
 _FIRST_ORDINARY_ID = 3
-
-# T5 v1.0, small: ReLU, one matrix for both embeddings and the scaled head.
-T5_SMALL = ModelConfig(
-    model_type="t5",
-    vocab_size=32128,
-    d_model=512,
-    d_kv=64,
-    d_ff=2048,
-    num_heads=8,
-    encoder_layers=6,
-    decoder_layers=6,
-    relative_buckets=32,
-    gated_ffn=False,
-    tied_head=True,
-    scaled_head=True,
-)
 
 
 @dataclasses.dataclass(frozen=True)

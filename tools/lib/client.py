@@ -90,7 +90,7 @@ class StreamClient:
         Raises RequestError when the server answers with an error or cannot be reached. Leaving the
         iteration early, by an exception (Ctrl-C) or by closing the generator, cancels the request.
         """
-        call = self._stub.ModelStreamInfer(iter([_to_message(request)]))
+        call = self._stub.ModelStreamInfer(iter([to_message(request)]))
         try:
             for answer in call:
                 if answer.error_message:
@@ -118,7 +118,8 @@ def _read_to_end(call: Iterator[service_pb2.ModelStreamInferResponse]) -> None:
         pass
 
 
-def _to_message(request: StreamRequest) -> service_pb2.ModelInferRequest:
+def to_message(request: StreamRequest) -> service_pb2.ModelInferRequest:
+    """The request as the protocol has it."""
     message = service_pb2.ModelInferRequest(model_name=request.model, model_version=request.version)
     _add_ids(message, "input_ids", request.input_ids)
     if request.decoder_input_ids is not None:

@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import errno
 import http.client
+import os
 import signal
 import socket
 import subprocess
@@ -12,9 +13,9 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from tools.lib.errors import ToolError
 
@@ -28,7 +29,11 @@ _POLL_SECONDS = 0.02
 
 @dataclasses.dataclass(frozen=True)
 class ServerOptions:
-    """How to start the server. `host` is the address that all three ports are bound to."""
+    """How to start the server.
+
+    `host` is the address that all three ports are bound to, `environment` what the server finds in
+    its environment beside what is in ours.
+    """
 
     tritonserver: Path
     backend_directory: Path
@@ -39,6 +44,7 @@ class ServerOptions:
     host: str = "127.0.0.1"
     model_control_mode: str = "none"
     extra_flags: tuple[str, ...] = ()
+    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def http_address(self) -> str:
@@ -144,6 +150,7 @@ class ServerProcess:
                     text=True,
                     errors="replace",
                     start_new_session=True,
+                    env={**os.environ, **self.options.environment},
                 )
             except OSError as error:
                 raise ToolError(f"{self.options.tritonserver}: {error.strerror}") from error
@@ -198,8 +205,11 @@ class ServerProcess:
         try:
             self.wait(grace_seconds)
         finally:
-            # Nothing is left behind, not even by a Ctrl-C while waiting.
+            # Nothing is left behind, not even by a Ctrl-C while waiting; nor are processes that the
+            # server has started, as Triton's Python backend does.
             self.send_signal(signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
         code = self._process.wait()
         self._reader.join()
         return code
@@ -308,17 +318,23 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
 
 
 def start_on_free_ports(
-    tritonserver: Path, backend_directory: Path, repository: Path, ready_seconds: float
+    tritonserver: Path,
+    backend_directory: Path,
+    repository: Path,
+    ready_seconds: float,
+    **settings: Any,
 ) -> ServerProcess:
     """A server that is ready within `ready_seconds`, on loopback; the caller stops it.
 
     Ports that were free may be taken by the time the server binds them; then others are tried.
+    `settings` are further ServerOptions.
     Raises ServerError, with nothing left running.
     """
     attempt = 1
     while True:
         ports = free_ports(3)
-        server = ServerProcess(ServerOptions(tritonserver, backend_directory, repository, *ports))
+        options = ServerOptions(tritonserver, backend_directory, repository, *ports, **settings)
+        server = ServerProcess(options)
         try:
             server.start()
             server.wait_until_ready(ready_seconds)

@@ -1,5 +1,6 @@
 """What Linux says of a running process."""
 
+import os
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,6 +16,11 @@ def peak_rss_bytes(pid: int) -> int:
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
     raise ValueError(f"/proc/{pid}/status: no VmHWM")
+
+
+def cpu_seconds(pid: int) -> float:
+    """The processor time that the process has used, in all its threads, children excluded."""
+    return _ticks(pid) / os.sysconf("SC_CLK_TCK")
 
 
 def _ticks(pid: int) -> int:

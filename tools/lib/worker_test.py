@@ -3,8 +3,8 @@ import sys
 
 import pytest
 
-from benchmarks.cpu.worker import Worker
 from tools.lib.errors import ToolError
+from tools.lib.worker import Worker
 
 
 class Counter:

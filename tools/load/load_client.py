@@ -1,0 +1,109 @@
+"""A gRPC client that costs little for each token, so that it does not limit what it measures."""
+
+import asyncio
+import dataclasses
+import re
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+import grpc
+from tritonclient.grpc import service_pb2
+
+from tools.lib.errors import ToolError
+from tools.load.trace import Outcome, Trace, make_trace
+
+_METHOD = "/inference.GRPCInferenceService/ModelStreamInfer"
+_CONNECT_SECONDS = 30.0
+_OPTIONS = [
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", -1),
+    # Channels of one process to one address would share a connection.
+    ("grpc.use_local_subchannel_pool", 1),
+]
+_REFUSED = re.compile(r"UNAVAILABLE\b")
+_ERROR_LENGTH = 300
+_INT32_BYTES = 4
+
+
+@dataclasses.dataclass
+class Answer:
+    """A request's answer as it came: every response with its time, unparsed.
+
+    `error` is the text of a call that failed as such, `cancelled` says that this side ended it.
+    """
+
+    intended: float
+    sent: float
+    ended: float = 0.0
+    responses: list[tuple[float, bytes]] = dataclasses.field(default_factory=list)
+    error: str | None = None
+    cancelled: bool = False
+
+
+class LoadClient:
+    """A connection to one server, for one event loop. Each request has a stream of its own."""
+
+    def __init__(self, address: str) -> None:
+        """`address` is host:port of the server's gRPC endpoint."""
+        self._address = address
+        self._channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
+        # Bytes in and out. One request a stream: on the wire this is a bidirectional call whose
+        # sender is done after its first message.
+        self._method = self._channel.unary_stream(_METHOD)
+
+    async def connect(self) -> None:
+        """ToolError if nobody answers."""
+        try:
+            await asyncio.wait_for(self._channel.channel_ready(), _CONNECT_SECONDS)
+        except TimeoutError as error:
+            raise ToolError(f"{self._address}: no connection") from error
+
+    async def ask(self, request: bytes, intended: float | None = None) -> Answer:
+        """Sends the request and waits for its end; without `intended`, it was to be sent now."""
+        clock = time.monotonic
+        sent = clock()
+        answer = Answer(sent if intended is None else intended, sent)
+        came = answer.responses
+        end = grpc.aio.EOF
+        call = self._method(request)
+        try:
+            while (data := await call.read()) is not end:
+                came.append((clock(), data))
+        except asyncio.CancelledError:
+            call.cancel()
+            answer.cancelled = True
+        except grpc.aio.AioRpcError as error:
+            answer.error = f"{error.code().name}: {error.details()}"
+        answer.ended = clock()
+        return answer
+
+
+def to_trace(answers: Sequence[Answer]) -> Trace:
+    """Parses what came; for after the measurement."""
+    requests = []
+    responses = []
+    errors: Counter[str] = Counter()
+    for index, answer in enumerate(answers):
+        outcome = Outcome.UNFINISHED if answer.cancelled else Outcome.OK
+        error = answer.error
+        for arrival, data in answer.responses:
+            message = service_pb2.ModelStreamInferResponse.FromString(data)
+            error = error or message.error_message
+            if tokens := _tokens(message.infer_response):
+                responses.append((index, arrival, tokens))
+        if error:
+            outcome = Outcome.REFUSED if _REFUSED.match(error) else Outcome.FAILED
+            errors[error[:_ERROR_LENGTH]] += 1
+        elif outcome is Outcome.OK and not answer.responses:
+            outcome = Outcome.FAILED
+            errors["the stream ended without a response"] += 1
+        requests.append((answer.intended, answer.sent, answer.ended, outcome))
+    return make_trace(requests, responses, errors)
+
+
+def _tokens(message: service_pb2.ModelInferResponse) -> int:
+    for index, output in enumerate(message.outputs):
+        if output.name == "output_ids":
+            return len(message.raw_output_contents[index]) // _INT32_BYTES
+    return 0

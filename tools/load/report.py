@@ -1,0 +1,125 @@
+"""Loads that were measured: as a table, as JSON, and as plots."""
+
+import dataclasses
+import datetime
+import json
+from collections.abc import Iterable, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from tools.lib import machine
+from tools.lib.errors import ToolError
+from tools.load.measuring import ClosedLoad, Load, Measured
+from tools.load.statistics import Spread
+
+_COLUMNS = (
+    "load",
+    "tokens/s",
+    "requests/s",
+    "first token ms",
+    "between tokens ms",
+    "p99/p50",
+    "latency ms",
+    "refused",
+    "failed",
+    "server us/token",
+    "clients",
+)
+_PACKAGES = ("grpcio", "numpy", "protobuf", "tritonclient")
+
+
+def table(points: Sequence[Measured]) -> str:
+    """A Markdown table; three times in a cell are p50, p90 and p99."""
+    rows = [_COLUMNS, (":--", *["--:"] * (len(_COLUMNS) - 1)), *map(_row, points)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(_line(row, widths) for row in rows)
+
+
+def _line(row: Sequence[str], widths: Sequence[int]) -> str:
+    first = row[0].ljust(widths[0])
+    others = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+    return f"| {' | '.join([first, *others])} |"
+
+
+def _row(point: Measured) -> tuple[str, ...]:
+    summary = point.summary
+    return (
+        str(point.load),
+        f"{summary.tokens_per_second:.0f}",
+        f"{summary.requests_per_second:.1f}",
+        _times(summary.first_token),
+        _times(summary.between_tokens),
+        _number(summary.between_ratio, 1),
+        _times(summary.latency),
+        str(summary.refused),
+        str(summary.failed + summary.unfinished),
+        _number(point.server_us_per_token, 0),
+        f"{100 * point.busiest_client:.0f} %",
+    )
+
+
+def _times(spread: Spread) -> str:
+    values = (spread.p50, spread.p90, spread.p99)
+    # Three digits say enough.
+    digits = 2 if (spread.p50 or 0) < 10 else 0
+    return " / ".join(_number(value, digits) for value in values)
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def facts(
+    points: Iterable[Measured], arguments: dict[str, Any], server: dict[str, Any]
+) -> dict[str, Any]:
+    """Everything that is worth keeping, as JSON values.
+
+    `arguments` are the command's flags, `server` what the server says of itself.
+    """
+    return {
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "commit": machine.commit(),
+        "machine": machine.machine(),
+        "server": server,
+        "client_packages": {name: _version(name) for name in _PACKAGES},
+        "arguments": arguments,
+        "points": [_point(point) for point in points],
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def _point(point: Measured) -> dict[str, Any]:
+    values = dataclasses.asdict(point)
+    return {
+        **values.pop("summary"),
+        **values,
+        "load": describe(point.load),
+        "warnings": list(point.warnings),
+    }
+
+
+def describe(load: Load) -> dict[str, Any]:
+    """The load as JSON values; `loop` is "closed" or "open"."""
+    loop = "closed" if isinstance(load, ClosedLoad) else "open"
+    return {"loop": loop, **dataclasses.asdict(load)}
+
+
+def write(path: Path, values: dict[str, Any]) -> list[Path]:
+    """Writes `values`, as `facts` returns them, to `path`, and plots beside it; all their paths."""
+    # Slow to import, and heard of on standard error where there is no home to write to: only those
+    # who want plots shall have that.
+    from tools.load.plots import plot
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+        return [path, *plot(path, values)]
+    except OSError as error:
+        raise ToolError(f"{error.filename or path}: {error.strerror}") from error
