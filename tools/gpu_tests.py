@@ -31,7 +31,9 @@ INSTRUCTION_SETS = {"kernels_avx2.cc": AVX2, "kernels_avx512.cc": AVX512}
 # Sources that include it need the instructions of compute capability 9.0a, whatever --arch says.
 HOPPER = pathlib.Path("backend/kernels/hopper.cuh")
 HOPPER_ARCH = "-gencode=arch=compute_90a,code=sm_90a"
-NO_TEST = re.compile(r"(_test|_benchmark|_main)\.cc$")
+# Ends of the names of what --benchmarks builds; a worker is what a benchmark's driver starts.
+BENCHMARKS = ("benchmark", "worker")
+NO_TEST = re.compile(r"(_test|_benchmark|_worker|_main)\.cc$")
 
 SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
 # Sanitizers make kernels some hundred times slower: racecheck alone took more than 70 s for one
@@ -98,7 +100,7 @@ def programs(benchmarks: bool) -> list[Program]:
     """The GPU tests, the other tests of backend/kernels, and on demand the benchmarks."""
     mains = {*ROOT.glob("backend/**/*_gpu_test.cc"), *ROOT.glob("backend/kernels/*_test.cc")}
     if benchmarks:
-        mains |= set(ROOT.glob("benchmarks/*/*_benchmark.cc"))
+        mains |= {path for kind in BENCHMARKS for path in ROOT.glob(f"benchmarks/*/*_{kind}.cc")}
     return [program(path.relative_to(ROOT)) for path in sorted(mains)]
 
 

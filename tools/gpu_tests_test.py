@@ -22,6 +22,8 @@ FILES = {
     "backend/kernels/math.cuh": "",
     "backend/kernels/sum_gpu_test.cc": '#include "backend/kernels/sum.h"\n',
     "backend/kernels/sum_test.cc": '#include "backend/kernels/sum.h"\n',
+    "benchmarks/engine/worker_loop.h": "",
+    "benchmarks/engine/sum_worker.cc": '#include "benchmarks/engine/worker_loop.h"\n',
     "benchmarks/kernels/sum_benchmark.cc": '#include "backend/kernels/sum.h"\n',
 }
 
@@ -42,7 +44,7 @@ def test_finds_tests_and_on_demand_benchmarks():
     names = [each.name for each in gpu_tests.programs(benchmarks=False)]
     assert names == ["engine_gpu_test", "sum_gpu_test", "sum_test"]
     names = [each.name for each in gpu_tests.programs(benchmarks=True)]
-    assert names[-1] == "sum_benchmark"
+    assert names[-2:] == ["sum_worker", "sum_benchmark"]
 
 
 @pytest.mark.usefixtures("_tree")

@@ -8,12 +8,18 @@ from benchmarks.cpu.measurement import Measurement
 
 
 class PeerEngine:
-    """One translator with float32 weights; all its threads work on one batch."""
+    """One translator; all its threads work on one batch."""
 
-    def __init__(self, model: str, threads: int) -> None:
-        """Loads the model in the folder `model`."""
+    def __init__(
+        self, model: str, threads: int, device: str = "cpu", compute_type: str = "float32"
+    ) -> None:
+        """Loads the model in the folder `model`; `threads` matter on the CPU only."""
         self._translator = ctranslate2.Translator(
-            model, device="cpu", compute_type="float32", inter_threads=1, intra_threads=threads
+            model,
+            device=device,
+            compute_type=compute_type,
+            inter_threads=1,
+            intra_threads=threads,
         )
 
     def measure(self, sources: list[list[int]], new_tokens: int) -> Measurement:

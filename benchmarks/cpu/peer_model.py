@@ -21,28 +21,35 @@ from tools.lib.checkpoint_writer import (
 )
 from tools.lib.model_config import ModelConfig
 from tools.lib.random_weights import EMBEDDING_NAME
+from tools.lib.t5_tensors import HEAD_NAME
 
 Weights = Mapping[str, np.ndarray]
 
 
-def write_peer_model(directory: Path, config: ModelConfig, weights: Weights) -> None:
-    """Writes a CTranslate2 model of a T5 v1.0 into a new `directory`.
+def write_peer_model(
+    directory: Path, config: ModelConfig, weights: Weights, dtype: str = "float32"
+) -> None:
+    """Writes a CTranslate2 model of a T5 into a new `directory`, its weights stored as `dtype`.
 
-    Its vocabulary is the ids as decimal strings.
+    Its vocabulary is the ids as decimal strings. Activations are as write_checkpoint's.
     """
     spec = transformer_spec.TransformerSpec.from_config(
         (config.encoder_layers, config.decoder_layers),
         config.num_heads,
         pre_norm=True,
-        activation=common_spec.Activation.RELU,
+        activation=(
+            common_spec.Activation.GELUTanh if config.gated_ffn else common_spec.Activation.RELU
+        ),
         relative_attention_bias=True,
+        ffn_glu=config.gated_ffn,
         rms_norm=True,
     )
     embedding = weights[EMBEDDING_NAME]
     spec.encoder.embeddings[0].weight = embedding
     spec.decoder.embeddings.weight = embedding
-    spec.decoder.projection.weight = embedding
-    spec.decoder.scale_outputs = config.d_model**-0.5
+    spec.decoder.projection.weight = embedding if config.tied_head else weights[HEAD_NAME]
+    if config.scaled_head:
+        spec.decoder.scale_outputs = config.d_model**-0.5
     _fill_stack(spec.encoder, "encoder", weights)
     _fill_stack(spec.decoder, "decoder", weights)
 
@@ -58,7 +65,7 @@ def write_peer_model(directory: Path, config: ModelConfig, weights: Weights) -> 
     spec.config.layer_norm_epsilon = LAYER_NORM_EPSILON
 
     spec.validate()
-    spec.optimize()
+    spec.optimize(quantization=dtype)
     directory.mkdir(parents=True)
     spec.save(str(directory))
 
@@ -79,7 +86,11 @@ def _fill_stack(stack: Any, name: str, weights: Weights) -> None:
             last = 2
         dense = f"{block}.{last}.DenseReluDense"
         layer.ffn.layer_norm.gamma = weights[f"{block}.{last}.layer_norm.weight"]
-        layer.ffn.linear_0.weight = weights[f"{dense}.wi.weight"]
+        if hasattr(layer.ffn, "linear_0_noact"):
+            layer.ffn.linear_0.weight = weights[f"{dense}.wi_0.weight"]
+            layer.ffn.linear_0_noact.weight = weights[f"{dense}.wi_1.weight"]
+        else:
+            layer.ffn.linear_0.weight = weights[f"{dense}.wi.weight"]
         layer.ffn.linear_1.weight = weights[f"{dense}.wo.weight"]
 
 

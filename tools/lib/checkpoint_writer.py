@@ -12,6 +12,7 @@ import numpy as np
 
 from tools.lib.model_config import ModelConfig
 from tools.lib.random_weights import tensor_shapes
+from tools.lib.t5_tensors import Shapes
 
 RELATIVE_MAX_DISTANCE = 128
 LAYER_NORM_EPSILON = 1e-6
@@ -40,7 +41,7 @@ def write_checkpoint(
     directory.mkdir(parents=True)
     _write_json(directory / "config.json", _config(config))
     _write_json(directory / "generation_config.json", _special_ids())
-    _write_safetensors(directory / "model.safetensors", config, weights, dtype)
+    write_safetensors(directory / "model.safetensors", tensor_shapes(config), weights, dtype)
 
 
 def _special_ids() -> dict[str, int]:
@@ -72,15 +73,18 @@ def _write_json(path: Path, value: object) -> None:
     path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
 
 
-def _write_safetensors(
-    path: Path, config: ModelConfig, weights: Mapping[str, np.ndarray], dtype: str
+def write_safetensors(
+    path: Path, shapes: Shapes, weights: Mapping[str, np.ndarray], dtype: str
 ) -> None:
-    """Tensors one after the other; no more of them are in memory than there are threads."""
+    """Tensors in the order of `shapes`; no more are in memory than there are threads.
+
+    `weights` and `dtype` as for write_checkpoint; `path` must be new.
+    """
     dtype_name, element_bytes = _DTYPES[dtype]
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}
     begins = {}
     end = 0
-    for name, shape in tensor_shapes(config).items():
+    for name, shape in shapes.items():
         begins[name] = end
         end += element_bytes * math.prod(shape)
         header[name] = {"dtype": dtype_name, "shape": shape, "data_offsets": [begins[name], end]}
@@ -93,14 +97,14 @@ def _write_safetensors(
         file.flush()
 
         def write(name: str) -> None:
-            data = memoryview(_stored(weights[name], dtype)).cast("B")
+            data = memoryview(stored(weights[name], dtype)).cast("B")
             _write_at(file.fileno(), data, len(prefix) + begins[name])
 
         for _ in threads.map(write, begins):
             pass
 
 
-def _stored(values: np.ndarray, dtype: str) -> np.ndarray:
+def stored(values: np.ndarray, dtype: str) -> np.ndarray:
     """Finite float32 `values` rounded to `dtype`, in the file's order; bfloat16 as its bits."""
     if dtype == "float32":
         return np.ascontiguousarray(values, "<f4")

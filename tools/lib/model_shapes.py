@@ -1,5 +1,7 @@
 """Shapes of models by name, for measurements that need no trained weights."""
 
+import dataclasses
+
 from tools.lib.errors import ToolError
 from tools.lib.model_config import ModelConfig, read_model_config
 from tools.lib.paths import from_user
@@ -36,7 +38,9 @@ T5_1_5B = ModelConfig(
     scaled_head=False,
 )
 
-SHAPES = {"t5_small": T5_SMALL, "t5_1_5b": T5_1_5B}
+FLAN_T5_XL = dataclasses.replace(T5_1_5B, d_model=2048, num_heads=32, d_ff=5120)
+
+SHAPES = {"t5_small": T5_SMALL, "t5_1_5b": T5_1_5B, "flan_t5_xl": FLAN_T5_XL}
 
 
 def shape(text: str) -> ModelConfig:
