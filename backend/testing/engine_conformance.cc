@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <numeric>
 #include <set>
 #include <span>
 #include <utility>
@@ -332,13 +333,19 @@ TEST_P(EngineConformanceTest, APlanThatBreaksTheAgreementChangesNothing) {
   ExpectSame(Alone(request), *row);
 }
 
+// Blocks for a source of so many tokens, from `first` on.
+std::vector<BlockId> BlocksFrom(BlockId first, size_t tokens, const EngineInfo& info) {
+  std::vector<BlockId> blocks((tokens + info.block_tokens - 1) / info.block_tokens);
+  std::iota(blocks.begin(), blocks.end(), first);
+  return blocks;
+}
+
 TEST_P(EngineConformanceTest, EncodesRunBesideSteps) {
   const std::vector<DriverRequest> requests = {Request(1, 20, 150), Request(2, 2900, 6)};
   auto first = driver_->Encode({&requests[0], 1});
   ASSERT_TRUE(first);
-  std::vector<BlockId> cross;
-  for (BlockId block = 100; block < 200; ++block) cross.push_back(block);
-  ASSERT_GE(engine_->info().total_blocks, 200);
+  const std::vector<BlockId> cross = BlocksFrom(100, requests[1].source.size(), engine_->info());
+  ASSERT_GT(engine_->info().total_blocks, cross.back());
   const EncodeItem item{9, requests[1].source, cross};
   ASSERT_TRUE(engine_->StartEncode({&item, 1}));
   EXPECT_FALSE(engine_->StartEncode({&item, 1}));  // one at a time
@@ -354,14 +361,13 @@ TEST_P(EngineConformanceTest, EncodesRunBesideSteps) {
   }
   ASSERT_EQ(done.size(), 1U);
   EXPECT_EQ(done[0].ticket, 9U);
-  EXPECT_TRUE(done[0].status);
+  EXPECT_TRUE(done[0].status) << done[0].status.error().message;
   ExpectSame(Alone(requests[0]), *row);
 }
 
 TEST_P(EngineConformanceTest, CanBeDestroyedWithWorkInFlight) {
   const DriverRequest request = Request(1, 2900, 100);
-  std::vector<BlockId> cross;
-  for (BlockId block = 0; block < 100; ++block) cross.push_back(block);
+  const std::vector<BlockId> cross = BlocksFrom(0, request.source.size(), engine_->info());
   const EncodeItem item{1, request.source, cross};
   ASSERT_TRUE(engine_->StartEncode({&item, 1}));
   engine_.reset();
