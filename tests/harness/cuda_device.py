@@ -1,17 +1,26 @@
 """A CUDA device as a client uses it, through the driver's own library: no toolkit, no package."""
 
 import ctypes
-import pathlib
 from collections.abc import Sequence
 
 import numpy as np
 
+_DRIVER = "libcuda.so.1"
 _IPC_HANDLE_BYTES = 64
 
 
 def has_gpu() -> bool:
-    """Whether this machine has a GPU and its driver."""
-    return pathlib.Path("/dev/nvidiactl").exists()
+    """Whether this process, and so a server that it starts, can use a GPU."""
+    try:
+        driver = ctypes.CDLL(_DRIVER)
+    except OSError:
+        return False
+    count = ctypes.c_int()
+    return (
+        driver.cuInit(ctypes.c_uint(0)) == 0
+        and driver.cuDeviceGetCount(ctypes.byref(count)) == 0
+        and count.value > 0
+    )
 
 
 class CudaError(Exception):
@@ -26,7 +35,7 @@ class CudaDevice:
     """The first device's primary context, current in the thread that made this object."""
 
     def __init__(self) -> None:
-        self._driver = ctypes.CDLL("libcuda.so.1")
+        self._driver = ctypes.CDLL(_DRIVER)
         self._device = ctypes.c_int()
         context = ctypes.c_void_p()
         self.call("cuInit", ctypes.c_uint(0))
