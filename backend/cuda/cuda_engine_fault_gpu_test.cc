@@ -61,6 +61,7 @@ class Scene {
     *word() = HeldDevice::kHeld;
     // All kernels are loaded before the device is held: loading one waits for the device.
     driven_->Generate({Request(1), Request(2), Request(3)});
+    driven_->Generate({Request(3)});  // as many tokens as the encode below
     const std::vector<DriverRequest> requests = {Request(1), Request(2)};
     sequences_ = ValueOf(driven_->driver().Encode(requests));
     std::vector<DriverSequence*> rows;
