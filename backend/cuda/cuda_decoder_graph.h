@@ -9,6 +9,7 @@
 #include "backend/cuda/cuda_decoder.h"
 #include "backend/cuda/cuda_status.h"
 #include "backend/cuda/device_weights.h"
+#include "backend/kernels/projected_attention.h"
 
 namespace seq2seq {
 
@@ -124,7 +125,8 @@ class CudaDecoder::GraphBuilder {
     return OkStatus();
   }
 
-  Status ProjectQuery(size_t layer, const DeviceBuffer& weights, int32_t parts) {
+  kernels::ProjectionArgs QueryProjection(size_t layer, const DeviceBuffer& weights,
+                                          int32_t parts) {
     const int32_t inner = spec_.decoder_inner();
     kernels::ProjectionArgs args = NormedProjection(weights, parts * inner);
     args.output = kernels::ProjectionOutput::kQueryKeyValue;
@@ -135,7 +137,7 @@ class CudaDecoder::GraphBuilder {
     args.query_key_value.layer_offset = d_.pool_->LayerOffset(layer);
     args.query_key_value.self_blocks = d_.tables_.self_blocks;
     args.query_key_value.self_stride = d_.tables_.self_stride;
-    return Launch(args);
+    return args;
   }
 
   kernels::DecodeAttentionArgs Attention(size_t layer) const {
@@ -157,6 +159,18 @@ class CudaDecoder::GraphBuilder {
     return OkStatus();
   }
 
+  // As one kernel where that is faster.
+  Status ProjectAndAttend(const kernels::ProjectionArgs& projection,
+                          const kernels::DecodeAttentionArgs& attention) {
+    const kernels::ProjectedAttentionArgs both{projection, attention};
+    if (!kernels::CanProjectAndAttend(weights_.type, both)) {
+      SEQ2SEQ_RETURN_IF_ERROR(Launch(projection));
+      return Launch(attention);
+    }
+    SEQ2SEQ_RETURN_IF_CUDA_ERROR(kernels::LaunchProjectedAttention(weights_.type, both, Context()));
+    return OkStatus();
+  }
+
   // Blocks that share a row's head: as many as it takes to fill the device.
   int32_t Splits(int32_t most) const {
     if (!d_.dependent_launch_) return 1;  // no clusters before compute capability 9.0
@@ -167,27 +181,26 @@ class CudaDecoder::GraphBuilder {
 
   Status SelfAttention(size_t layer) {
     const DecoderLayerOnDevice& weights = weights_.decoder[layer];
-    SEQ2SEQ_RETURN_IF_ERROR(ProjectQuery(layer, weights.query_key_value, 3));
     kernels::DecodeAttentionArgs args = Attention(layer);
     args.blocks = d_.tables_.self_blocks;
     args.block_stride = d_.tables_.self_stride;
     args.bias = weights_.decoder_bias(layer);
     args.max_distance = spec_.relative_positions.max_distance;
     args.splits = 1;
-    SEQ2SEQ_RETURN_IF_ERROR(Launch(args));
+    SEQ2SEQ_RETURN_IF_ERROR(
+        ProjectAndAttend(QueryProjection(layer, weights.query_key_value, 3), args));
     return AddToResidual(weights.self_out, spec_.decoder_inner(), d_.attended_.as(),
                          weights.cross_norm);
   }
 
   Status CrossAttention(size_t layer) {
     const DecoderLayerOnDevice& weights = weights_.decoder[layer];
-    SEQ2SEQ_RETURN_IF_ERROR(ProjectQuery(layer, weights.cross_query, 1));
     kernels::DecodeAttentionArgs args = Attention(layer);
     args.blocks = d_.tables_.cross_blocks;
     args.block_stride = d_.tables_.cross_stride;
     args.cross = true;
     args.splits = Splits(8);
-    SEQ2SEQ_RETURN_IF_ERROR(Launch(args));
+    SEQ2SEQ_RETURN_IF_ERROR(ProjectAndAttend(QueryProjection(layer, weights.cross_query, 1), args));
     return AddToResidual(weights.cross_out, spec_.decoder_inner(), d_.attended_.as(),
                          weights.ffn_norm);
   }

@@ -158,6 +158,23 @@ __device__ __forceinline__ uint4 LoadFresh(const uint4* address) {
                : "l"(address));
   return bits;
 }
+// Zeros, and no read, if !there.
+__device__ __forceinline__ uint4 LoadFreshIf(const uint4* address, bool there) {
+  uint4 bits;
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "setp.ne.u32 p, %5, 0;\n"
+      "mov.u32 %0, 0;\n"
+      "mov.u32 %1, 0;\n"
+      "mov.u32 %2, 0;\n"
+      "mov.u32 %3, 0;\n"
+      "@p ld.global.cg.v4.u32 {%0,%1,%2,%3}, [%4];\n"
+      "}\n"
+      : "=&r"(bits.x), "=&r"(bits.y), "=&r"(bits.z), "=&r"(bits.w)
+      : "l"(address), "r"(static_cast<uint32_t>(there)));
+  return bits;
+}
 __device__ __forceinline__ float4 LoadFresh(const float4* address) {
   float4 values;
   asm volatile("ld.global.cg.v4.f32 {%0,%1,%2,%3}, [%4];"

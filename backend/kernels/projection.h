@@ -75,7 +75,7 @@ enum class ProjectionOutput : uint8_t {
 };
 
 struct QueryKeyValueOutput {
-  float* query = nullptr;  // [rows][heads x head_dim]
+  float* query = nullptr;  // [rows][heads x head_dim]; null: queries are not written
   int32_t inner = 0;       // heads x head_dim
   void* pool = nullptr;
   KvLayout layout;

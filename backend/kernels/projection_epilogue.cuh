@@ -80,15 +80,21 @@ class Epilogue {
 
   __device__ __forceinline__ void Fetch() {
     if constexpr (kOutput == ProjectionOutput::kResidual) {
+      if (!exists_) return;
       scale_ = LoadFresh(args_.residual.scale + row_);
 #pragma unroll
       for (int i = 0; i < 2; ++i) old_[i] = LoadFresh(Value(Clamped(i)));
     }
   }
 
-  // low, high: the sums of the two outputs; factor: the row's.
+  // What the two outputs are. low, high: their sums; factor: the row's.
+  __device__ __forceinline__ float2 Values(float low, float high, float factor) const {
+    return make_float2(low * factor + bias_[0], high * factor + bias_[1]);
+  }
+
   __device__ __forceinline__ void Store(float low, float high, float factor) {
-    const float values[2] = {low * factor + bias_[0], high * factor + bias_[1]};
+    const float2 both = Values(low, high, factor);
+    const float values[2] = {both.x, both.y};
     if constexpr (kOutput == ProjectionOutput::kQueryKeyValue) {
       StoreQueryKeyValue(values);
     } else if constexpr (kOutput == ProjectionOutput::kResidual) {
@@ -143,6 +149,7 @@ class Epilogue {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       if (Exists(i) && Output(i) < out.inner) {
+        if (out.query == nullptr) continue;
         out.query[int64_t{row_} * out.inner + Output(i)] = values[i];
       } else if (cache_[i] != nullptr) {
         *cache_[i] = FromFloat<T>(values[i]);

@@ -19,8 +19,11 @@ constexpr int kChunkVectors = 64;
 template <int kRowTiles>
 class Factors {
  public:
+  // publishes: of the blocks that compute a row's factor, one hands it on as scale_out.
+  __device__ Factors(const ProjectionArgs& args, int first_row, bool publishes)
+      : args_(args), first_row_(first_row), publishes_(publishes) {}
   __device__ Factors(const ProjectionArgs& args, int first_row)
-      : args_(args), first_row_(first_row) {}
+      : Factors(args, first_row, blockIdx.x == 0) {}
 
   // Reads what earlier kernels wrote. Warps without a row read nothing: every block reads the same
   // few lines, which the cache serves one after the other.
@@ -63,7 +66,7 @@ class Factors {
       }
       const float scale = rsqrtf(sum * factor.inverse_width + factor.epsilon);
       result *= __fdividef(scale, scale_);
-      if (blockIdx.x == 0 && lane < kRowTiles && HasRow(lane)) factor.scale_out[Row(lane)] = scale;
+      if (publishes_ && lane < kRowTiles && HasRow(lane)) factor.scale_out[Row(lane)] = scale;
     }
     if (lane < kRowTiles && Local(lane) < kRowTiles * 8) shared[Local(lane)] = result;
   }
@@ -83,6 +86,7 @@ class Factors {
 
   const ProjectionArgs& args_;
   int first_row_;
+  bool publishes_;
   float sums_[kRowTiles] = {};
   float scale_ = 1.0F;  // lane i: of the warp's i-th row
 };

@@ -1,0 +1,166 @@
+// What the decode attention kernels have in common. Device code only.
+#ifndef SEQ2SEQ_BACKEND_KERNELS_DECODE_ATTENTION_PARTS_CUH_
+#define SEQ2SEQ_BACKEND_KERNELS_DECODE_ATTENTION_PARTS_CUH_
+
+#include <cmath>
+
+#include "backend/kernels/decode_attention.h"
+#include "backend/kernels/device_math.cuh"
+
+namespace seq2seq::kernels {
+
+// Below every score, yet finite, so that differences stay numbers.
+constexpr float kLowestScore = -1e30F;
+
+// A softmax-weighted sum over some of the keys: maximum, sum of exponentials, and (per thread) a
+// vector of the weighted values' dimensions.
+template <int kValues>
+struct Partial {
+  float max = kLowestScore;
+  float sum = 0.0F;
+  float values[kValues] = {};
+
+  __device__ __forceinline__ void Merge(float other_max, float other_sum,
+                                        const float (&other)[kValues]) {
+    const float merged = fmaxf(max, other_max);
+    const float own_factor = __expf(max - merged);
+    const float other_factor = __expf(other_max - merged);
+    sum = sum * own_factor + other_sum * other_factor;
+#pragma unroll
+    for (int i = 0; i < kValues; ++i) {
+      values[i] = values[i] * own_factor + other[i] * other_factor;
+    }
+    max = merged;
+  }
+};
+
+// A query's product with a key whose dimensions lie in kLanes neighbouring threads.
+template <int kLanes, int kValues>
+__device__ __forceinline__ float DotOverLanes(const float (&query)[kValues],
+                                              const float (&key)[kValues]) {
+  float score = 0.0F;
+#pragma unroll
+  for (int i = 0; i < kValues; ++i) score += query[i] * key[i];
+#pragma unroll
+  for (int mask = kLanes / 2; mask > 0; mask /= 2) score += __shfl_xor_sync(kFullWarp, score, mask);
+  return score;
+}
+
+// Keys and values of a row's head, read by kThreads threads. kLanes threads share a key: each holds
+// kVector<T> of its dimensions, of kUnroll keys at a time.
+template <typename T, int kLanes, int kThreads>
+class KeyReader {
+ public:
+  static constexpr int kUnroll = 4;
+  static constexpr int kGroups = kThreads / kLanes;
+
+  __device__ KeyReader(const DecodeAttentionArgs& args, const RowInfo& info, int head)
+      : blocks_(args.blocks + int64_t{info.slot} * args.block_stride),
+        bias_row_(args.bias == nullptr ? nullptr : args.bias + head * (args.max_distance + 1)),
+        max_distance_(args.max_distance),
+        position_(info.position),
+        layout_(args.layout),
+        dim_(static_cast<int>(threadIdx.x) % kLanes * kVector<T>),
+        base_(static_cast<const T*>(args.pool) + args.layer_offset +
+              head * args.layout.HeadStride() + dim_) {}
+
+  __device__ bool has_dims() const { return dim_ < layout_.head_dim; }
+  __device__ int dim() const { return dim_; }
+
+  // Keys first, first + kGroups, ... of this thread's group; zeros from `end` on.
+  __device__ __forceinline__ void Load(int first, int end) {
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      const int token = first + u * kGroups;
+      keys_[u] = uint4{};
+      values_[u] = uint4{};
+      if (token < end && has_dims()) LoadOne(u, token);
+    }
+  }
+
+  // Reads `token` again if it is one of those.
+  __device__ __forceinline__ void Reload(int first, int token) {
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      if (token == first + u * kGroups && has_dims()) LoadOne(u, token);
+    }
+  }
+
+  // What is added to the scores of the keys first, first + kGroups, ...
+  __device__ __forceinline__ void LoadBias(int first, float (&bias)[kUnroll]) const {
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      const int distance = position_ - first - u * kGroups;
+      bias[u] = bias_row_ == nullptr ? 0.0F : bias_row_[max(0, min(distance, max_distance_))];
+    }
+  }
+
+  // Adds what Load brought.
+  __device__ __forceinline__ void Add(int first, int end, const float (&query)[kVector<T>],
+                                      const float (&bias)[kUnroll],
+                                      Partial<kVector<T>>* partial) const {
+    float scores[kUnroll];
+    float max = partial->max;
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      float key[kVector<T>];
+      Unpack<T>(keys_[u], key);
+      const float score = DotOverLanes<kLanes>(query, key) + bias[u];
+      scores[u] = first + u * kGroups < end ? score : -INFINITY;
+      max = fmaxf(max, scores[u]);
+    }
+    const float factor = __expf(partial->max - max);
+    partial->max = max;
+    partial->sum *= factor;
+#pragma unroll
+    for (int i = 0; i < kVector<T>; ++i) partial->values[i] *= factor;
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      const float weight = __expf(scores[u] - max);
+      partial->sum += weight;
+      float value[kVector<T>];
+      Unpack<T>(values_[u], value);
+#pragma unroll
+      for (int i = 0; i < kVector<T>; ++i) partial->values[i] += weight * value[i];
+    }
+  }
+
+ private:
+  __device__ __forceinline__ void LoadOne(int u, int token) {
+    const int32_t block = blocks_[token / layout_.block_tokens];
+    const T* key =
+        base_ + block * layout_.BlockStride() + token % layout_.block_tokens * layout_.head_dim;
+    keys_[u] = __ldcg(reinterpret_cast<const uint4*>(key));
+    values_[u] = __ldcg(reinterpret_cast<const uint4*>(key + layout_.ValueOffset()));
+  }
+
+  const int32_t* blocks_;
+  const float* bias_row_;
+  int max_distance_;
+  int position_;
+  KvLayout layout_;
+  int dim_;
+  const T* base_;
+  uint4 keys_[kUnroll];
+  uint4 values_[kUnroll];
+};
+
+// Merges the sums of a warp's groups of kLanes threads.
+template <int kLanes, int kValues>
+__device__ void MergeGroups(Partial<kValues>* partial) {
+#pragma unroll
+  for (int mask = kLanes; mask < 32; mask *= 2) {
+    const float max = __shfl_xor_sync(kFullWarp, partial->max, mask);
+    const float sum = __shfl_xor_sync(kFullWarp, partial->sum, mask);
+    float values[kValues];
+#pragma unroll
+    for (int i = 0; i < kValues; ++i) {
+      values[i] = __shfl_xor_sync(kFullWarp, partial->values[i], mask);
+    }
+    partial->Merge(max, sum, values);
+  }
+}
+
+}  // namespace seq2seq::kernels
+
+#endif  // SEQ2SEQ_BACKEND_KERNELS_DECODE_ATTENTION_PARTS_CUH_

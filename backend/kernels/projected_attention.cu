@@ -1,0 +1,339 @@
+#include "backend/kernels/projected_attention.h"
+
+#include "backend/kernels/cluster.cuh"
+#include "backend/kernels/decode_attention_parts.cuh"
+#include "backend/kernels/device_math.cuh"
+#include "backend/kernels/projection_few_product.cuh"
+#include "backend/kernels/projection_parts.cuh"
+
+namespace seq2seq::kernels {
+namespace {
+
+constexpr int kHeadDim = 64;
+constexpr int kHeadTiles = kHeadDim / kTileOutputs;
+constexpr int kThreads = 256;
+constexpr int kWarps = kThreads / 32;
+constexpr int kMaxSelfRows = 8;
+constexpr int kMaxCrossRows = 8;
+// The kernel is faster than the two that it replaces if each block has a multiprocessor of an H200
+// to itself: clusters wait for room beside the blocks of the stage before.
+constexpr int kMostBlocks = 132;
+
+// Self-attention: a cluster of 6 blocks, each with 32 of a head's 192 queries, keys and values; a
+// row's attention is done by one of them. Cross-attention: a cluster of 4 blocks for each row, each
+// with 16 of a head's 64 queries and a quarter of its keys and values.
+template <bool kCross>
+struct Division {
+  static constexpr int kTiles = kCross ? 1 : 2;  // of outputs, a block
+  static constexpr int kParts = kCross ? 1 : 3;  // query, key, value
+  static constexpr int kBlocks = kParts * kHeadTiles / kTiles;
+  static constexpr int kRows = kCross ? 1 : (kMaxSelfRows + kBlocks - 1) / kBlocks;  // a block's
+  static constexpr int kPartials = kCross ? kWarps * kBlocks : kWarps;  // of a row's head
+};
+
+// A block's shared memory that other blocks write to.
+template <bool kCross>
+struct alignas(16) Mailbox {
+  using Division = Division<kCross>;
+  Arrivals projections;
+  Arrivals partials;  // cross-attention, in the cluster's first block
+  float projected[Division::kRows][Division::kParts][kHeadDim];
+  // Weighted sums over some of the keys, one from each warp that takes part.
+  float max[Division::kPartials];
+  float sum[Division::kPartials];
+  alignas(16) float values[Division::kPartials][kHeadDim];
+
+  // One thread; rows: that this block attends for.
+  __device__ __forceinline__ void Expect(int rows) {
+    projections.Expect(static_cast<uint32_t>(sizeof(projected[0])) * rows);
+    if (kCross) partials.Expect(sizeof(max) + sizeof(sum) + sizeof(values));
+  }
+};
+
+template <typename T, bool kCross>
+class HeadOfRow {
+ public:
+  using Division = Division<kCross>;
+  using Mailbox = Mailbox<kCross>;
+  static constexpr int kValues = kVector<T>;
+  static constexpr int kLanes = kHeadDim / kValues;
+  using Reader = KeyReader<T, kLanes, kThreads>;
+  static constexpr int kStride = Reader::kGroups * Reader::kUnroll;
+
+  // Reads what is there before the projection's input: the first keys and values. Nothing if there
+  // is no such row.
+  __device__ __forceinline__ HeadOfRow(const DecodeAttentionArgs& args, int head, int row, int rank)
+      : args_(args),
+        head_(head),
+        row_(row),
+        rank_(rank),
+        info_(args.row_infos[min(row, args.rows - 1)]),
+        active_(row < args.rows && (info_.flags & RowInfo::kActive) != 0),
+        reader_(args, info_, head) {
+    int length = kCross ? info_.source_length : info_.position;
+    if (!active_) length = 0;
+    constexpr int kShares = kCross ? Division::kBlocks : 1;
+    const int share =
+        (length + kShares * Reader::kGroups - 1) / (kShares * Reader::kGroups) * Reader::kGroups;
+    begin_ = kCross ? rank * share : 0;
+    end_ = min(length, begin_ + share);
+    reader_.Load(First(begin_), end_);
+    reader_.LoadBias(First(begin_), bias_);
+    if (!kCross && args.bias != nullptr) own_bias_ = args.bias[head * (args.max_distance + 1)];
+  }
+
+  // Attends to this block's keys, and leaves each warp's result in the mailbox of the block that
+  // finishes the row.
+  __device__ __forceinline__ void Attend(const float (&projected)[Division::kParts][kHeadDim],
+                                         Mailbox* mailbox) {
+    float query[kValues];
+    ReadProjected(projected[0], query);
+#pragma unroll
+    for (int i = 0; i < kValues; ++i) query[i] *= args_.scale;
+    Partial<kValues> partial;
+    for (int first = begin_; first < end_; first += kStride) {
+      if (first != begin_) {
+        reader_.Load(First(first), end_);
+        reader_.LoadBias(First(first), bias_);
+      }
+      reader_.Add(First(first), end_, query, bias_, &partial);
+    }
+    if constexpr (!kCross) AddOwn(projected, query, &partial);
+    MergeGroups<kLanes>(&partial);
+    const int lane = threadIdx.x % 32;
+    if (lane >= kLanes) return;
+    if constexpr (kCross) {
+      Send(partial, mailbox);
+    } else {
+      const int warp = threadIdx.x / 32;
+#pragma unroll
+      for (int i = 0; i < kValues; ++i)
+        mailbox->values[warp][reader_.dim() + i] = partial.values[i];
+      if (lane != 0) return;
+      mailbox->max[warp] = partial.max;
+      mailbox->sum[warp] = partial.sum;
+    }
+  }
+
+  // The row's result of all warps; one thread a dimension, whole warps. Each lane knows one
+  // partial sum's share.
+  __device__ __forceinline__ void Finish(const Mailbox& mailbox) const {
+    const int dim = threadIdx.x;
+    const int lane = dim % 32;
+    const bool there = lane < Division::kPartials;
+    const float max = there ? mailbox.max[lane] : kLowestScore;
+    const float largest = WarpMax(max);
+    const float factor = there ? __expf(max - largest) : 0.0F;
+    const float total = WarpSum(there ? factor * mailbox.sum[lane] : 0.0F);
+    float value = 0.0F;
+#pragma unroll
+    for (int i = 0; i < Division::kPartials; ++i) {
+      value += __shfl_sync(kFullWarp, factor, i) * mailbox.values[i][dim];
+    }
+    const int k = head_ * kHeadDim + dim;
+    static_cast<T*>(args_.output)[(int64_t{k / 32} * args_.row_capacity + row_) * 32 + k % 32] =
+        FromFloat<T>(total > 0.0F ? value / total : 0.0F);
+  }
+
+ private:
+  __device__ __forceinline__ int First(int first) const { return first + threadIdx.x / kLanes; }
+
+  __device__ __forceinline__ void ReadProjected(const float (&part)[kHeadDim],
+                                                float (&values)[kValues]) const {
+#pragma unroll
+    for (int i = 0; i < kValues; ++i) values[i] = part[reader_.dim() + i];
+  }
+
+  // To the cluster's first block.
+  __device__ __forceinline__ void Send(const Partial<kValues>& partial,
+                                       const Mailbox* mailbox) const {
+    const int place = rank_ * kWarps + static_cast<int>(threadIdx.x) / 32;
+    const float4* values = reinterpret_cast<const float4*>(&mailbox->values[place][reader_.dim()]);
+    const RemoteStore first_block(&mailbox->partials, 0);
+#pragma unroll
+    for (int i = 0; i < kValues / 4; ++i) {
+      first_block.Store(values + i,
+                        make_float4(partial.values[4 * i], partial.values[4 * i + 1],
+                                    partial.values[4 * i + 2], partial.values[4 * i + 3]));
+    }
+    if (threadIdx.x % 32 != 0) return;
+    first_block.Store(&mailbox->max[place], partial.max);
+    first_block.Store(&mailbox->sum[place], partial.sum);
+  }
+
+  // The row's own key and value, which the cache does not have yet: a group's work.
+  __device__ __forceinline__ void AddOwn(const float (&projected)[Division::kParts][kHeadDim],
+                                         const float (&query)[kValues],
+                                         Partial<kValues>* partial) const {
+    float key[kValues];
+    float value[kValues];
+    ReadProjected(projected[1], key);
+    ReadProjected(projected[2], value);
+    const float score = DotOverLanes<kLanes>(query, key) + own_bias_;
+    if (threadIdx.x < kLanes && active_) partial->Merge(score, 1.0F, value);
+  }
+
+  const DecodeAttentionArgs& args_;
+  int head_;
+  int row_;
+  int rank_;
+  RowInfo info_;
+  bool active_;
+  Reader reader_;
+  int begin_;
+  int end_;
+  float bias_[Reader::kUnroll];
+  float own_bias_ = 0.0F;
+};
+
+// Hands a pair of projected values on: a row's to the block that attends for it, or, if blocks
+// share a row's keys, the row's to all of them. Keys and values as the cache will have them.
+template <typename T, bool kCross>
+__device__ __forceinline__ void Deliver(const Mailbox<kCross>& mailbox, int row, int output,
+                                        float low, float high) {
+  using Division = Division<kCross>;
+  const int part = output / kHeadDim;
+  const int dim = output % kHeadDim;
+  if (part > 0) {
+    low = ToFloat(FromFloat<T>(low));
+    high = ToFloat(FromFloat<T>(high));
+  }
+  const float* place = &mailbox.projected[kCross ? 0 : row / Division::kBlocks][part][dim];
+  const auto send = [&](int rank) {
+    const RemoteStore block(&mailbox.projections, rank);
+    block.Store(place, low);
+    block.Store(place + 8, high);
+  };
+  if constexpr (kCross) {
+#pragma unroll
+    for (int rank = 0; rank < Division::kBlocks; ++rank) send(rank);
+  } else {
+    send(row % Division::kBlocks);
+  }
+}
+
+// Blocks: x is the head, y (cross-attention) the row, z the rank in the cluster.
+template <typename T, bool kCross>
+__global__ void __launch_bounds__(kThreads, 2)
+    ProjectedAttentionKernel(const __grid_constant__ ProjectedAttentionArgs args, int staged,
+                             int warp_vectors) {
+  using Division = Division<kCross>;
+  using Product = FewRowsProduct<T, 1, Division::kTiles>;
+  extern __shared__ uint4 shared[];
+  __shared__ float factors[8];
+  __shared__ Mailbox<kCross> mailbox;
+  const ProjectionArgs& projection = args.projection;
+  const int head = blockIdx.x;
+  const int rank = blockIdx.z;
+  const int first_row = kCross ? blockIdx.y : 0;
+  const int row_end = kCross ? first_row + 1 : projection.rows;
+  const int head_output = rank * Division::kTiles * kTileOutputs;  // of the head's outputs
+  const int first_tile =
+      head_output / kHeadDim * (projection.query_key_value.inner / kTileOutputs) +
+      head * kHeadTiles + head_output % kHeadDim / kTileOutputs;
+
+  AllowNextKernel();
+  if (threadIdx.x == 0) {
+    mailbox.Expect(
+        kCross ? 1 : max(0, projection.rows - rank + Division::kBlocks - 1) / Division::kBlocks);
+  }
+  MeetCluster();
+  Product product(projection, first_tile, first_row, row_end, staged, warp_vectors, shared);
+  product.FetchWeights();
+  const int pair = min(static_cast<int>(threadIdx.x), Product::kPairs - 1);
+  auto epilogue = MakeEpilogue<T, ProjectionOutput::kQueryKeyValue>(
+      projection, first_tile + pair / Product::kTilePairs, pair % Product::kTilePairs, first_row);
+  epilogue.Prepare();
+  HeadOfRow<T, kCross> first(args.attention, head, kCross ? first_row : rank, rank);
+  Factors<1> row_factors(projection, first_row, head == 0 && rank == 0 && blockIdx.y == 0);
+  TouchParameters(args);
+  AwaitCluster();
+
+  WaitForEarlierKernels();
+  product.FetchInput();
+  row_factors.Fetch();
+  product.Multiply();
+  row_factors.Store(factors);
+  __syncthreads();
+  if (threadIdx.x < Product::kPairs) {
+    const float2 sum = product.PairSum(pair);
+    const int local_row = LocalRow(pair % Product::kTilePairs);
+    const float factor = factors[local_row];
+    const float2 values = epilogue.Values(sum.x, sum.y, factor);
+    if (first_row + local_row < row_end) {
+      const int output = head_output + pair / Product::kTilePairs * kTileOutputs + pair % 32 / 4;
+      Deliver<T, kCross>(mailbox, first_row + local_row, output, values.x, values.y);
+    }
+    if constexpr (!kCross) epilogue.Store(sum.x, sum.y, factor);
+  }
+
+  if constexpr (kCross) {
+    mailbox.projections.Wait();
+    first.Attend(mailbox.projected[0], &mailbox);
+    if (rank > 0 || threadIdx.x >= kHeadDim) return;
+    mailbox.partials.Wait();
+    first.Finish(mailbox);
+  } else {
+    if (rank >= projection.rows) return;
+    mailbox.projections.Wait();
+    const auto attend = [&](auto& head_of_row, int slot) {
+      head_of_row.Attend(mailbox.projected[slot], &mailbox);
+      __syncthreads();
+      if (threadIdx.x < kHeadDim) head_of_row.Finish(mailbox);
+    };
+    attend(first, 0);
+    for (int slot = 1, row = rank + Division::kBlocks; row < projection.rows;
+         ++slot, row += Division::kBlocks) {
+      HeadOfRow<T, kCross> next(args.attention, head, row, rank);
+      __syncthreads();  // the row before has been finished
+      attend(next, slot);
+    }
+  }
+}
+
+template <typename T, bool kCross>
+cudaError_t LaunchTyped(const ProjectedAttentionArgs& args, const LaunchContext& context) {
+  using Division = Division<kCross>;
+  const FewRowsShape few = FewRowsShapeFor(args.projection.inputs, kWarps, 1, Division::kTiles);
+  LaunchShape shape;
+  shape.grid =
+      dim3(args.attention.layout.heads, kCross ? args.projection.rows : 1, Division::kBlocks);
+  shape.block = dim3(kThreads);
+  shape.shared_bytes = few.shared_bytes();
+  shape.cluster_z = Division::kBlocks;
+  ProjectedAttentionArgs own = args;
+  own.projection.query_key_value.query = nullptr;
+  return LaunchWithShared(ProjectedAttentionKernel<T, kCross>, shape, context, own, few.staged,
+                          few.warp_vectors);
+}
+
+template <typename T>
+cudaError_t LaunchHalf(const ProjectedAttentionArgs& args, const LaunchContext& context) {
+  return args.attention.cross ? LaunchTyped<T, true>(args, context)
+                              : LaunchTyped<T, false>(args, context);
+}
+
+}  // namespace
+
+bool CanProjectAndAttend(ElementType type, const ProjectedAttentionArgs& args) {
+  const ProjectionArgs& projection = args.projection;
+  const KvLayout& layout = args.attention.layout;
+  const bool cross = args.attention.cross;
+  const int outputs = layout.heads * kHeadDim * (cross ? 1 : 3);
+  return type != ElementType::kFloat32 && layout.head_dim == kHeadDim &&
+         projection.output == ProjectionOutput::kQueryKeyValue && projection.outputs == outputs &&
+         projection.max_splits > 1 && projection.rows == args.attention.rows &&
+         projection.rows <= (cross ? kMaxCrossRows : kMaxSelfRows) &&
+         layout.heads *
+                 (cross ? Division<true>::kBlocks * projection.rows : Division<false>::kBlocks) <=
+             kMostBlocks;
+}
+
+cudaError_t LaunchProjectedAttention(ElementType type, const ProjectedAttentionArgs& args,
+                                     const LaunchContext& context) {
+  if (!CanProjectAndAttend(type, args)) return cudaErrorInvalidValue;
+  return type == ElementType::kFloat16 ? LaunchHalf<__half>(args, context)
+                                       : LaunchHalf<__nv_bfloat16>(args, context);
+}
+
+}  // namespace seq2seq::kernels
