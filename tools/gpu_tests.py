@@ -211,7 +211,9 @@ def run_logged(
     said = " ".join([*counts, *summary])
     print(f"{outcome:8} {name:58} {time.monotonic() - begin:6.1f} s  {said}", flush=True)
     if code != 0:
-        failures = re.findall(r"^\[  FAILED  \] \S+.*$", text, re.MULTILINE)
+        # GoogleTest names each failed test twice: when it ends, with its time, and in the end.
+        failures = re.findall(r"^\[  FAILED  \] \S+\.\S+(?:, where .*)?$", text, re.MULTILINE)
+        failures = [failure for failure in failures if not failure.endswith(" ms)")]
         print("\n".join(f"         {line}" for line in dict.fromkeys(failures)))
         print(f"         see {log}")
     return code == 0

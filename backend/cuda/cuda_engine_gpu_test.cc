@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -127,6 +128,10 @@ struct HalfCase {
   DType dtype;
   int32_t d_kv;
   double epsilon;  // distance of 1 to the next number
+
+  friend void PrintTo(const HalfCase& one, std::ostream* out) {
+    *out << DTypeName(one.dtype) << ", heads of " << one.d_kv;
+  }
 };
 
 class HalfPrecisionTest : public testing::TestWithParam<HalfCase> {
