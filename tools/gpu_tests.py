@@ -271,9 +271,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--logs", type=folder, help="for logs and XML; default BUILD_DIR/logs")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--only", default="", help="a regular expression of programs' names")
-    parser.add_argument(
-        "--gtest-filter", default="*", help="GoogleTest's; --gtest-filter=-A leaves A out"
-    )
+    parser.add_argument("--gtest-filter", default="*", help="GoogleTest's; -A leaves A out")
     parser.add_argument("--timeout", type=int, default=300, help="seconds a program may take")
     parser.add_argument(
         "--checkpoints",
@@ -294,7 +292,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--list", action="store_true", help="print programs and sources, that's all"
     )
-    options = parser.parse_args(arguments)
+    # argparse takes a value that starts with '-' for an option, unless '=' joins the two.
+    joined = re.sub("\n--gtest-filter\n", "\n--gtest-filter=", "\n".join(["", *arguments]))
+    options = parser.parse_args(joined.split("\n")[1:])
     options.logs = options.logs or options.build_dir / "logs"
     if options.googletest:
         options.googletest = googletest_folder(options.googletest, parser)
