@@ -211,7 +211,9 @@ def run_logged(
     said = " ".join([*counts, *summary])
     print(f"{outcome:8} {name:58} {time.monotonic() - begin:6.1f} s  {said}", flush=True)
     if code != 0:
-        failures = re.findall(r"^\[  FAILED  \] \S+.*$", text, re.MULTILINE)
+        # GoogleTest names each failed test twice: when it ends, with its time, and in the end.
+        failures = re.findall(r"^\[  FAILED  \] \S+\.\S+(?:, where .*)?$", text, re.MULTILINE)
+        failures = [failure for failure in failures if not failure.endswith(" ms)")]
         print("\n".join(f"         {line}" for line in dict.fromkeys(failures)))
         print(f"         see {log}")
     return code == 0
@@ -269,9 +271,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--logs", type=folder, help="for logs and XML; default BUILD_DIR/logs")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--only", default="", help="a regular expression of programs' names")
-    parser.add_argument(
-        "--gtest-filter", default="*", help="GoogleTest's; --gtest-filter=-A leaves A out"
-    )
+    parser.add_argument("--gtest-filter", default="*", help="GoogleTest's; -A leaves A out")
     parser.add_argument("--timeout", type=int, default=300, help="seconds a program may take")
     parser.add_argument(
         "--checkpoints",
@@ -292,7 +292,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--list", action="store_true", help="print programs and sources, that's all"
     )
-    options = parser.parse_args(arguments)
+    # argparse takes a value that starts with '-' for an option, unless '=' joins the two.
+    joined = re.sub("\n--gtest-filter\n", "\n--gtest-filter=", "\n".join(["", *arguments]))
+    options = parser.parse_args(joined.split("\n")[1:])
     options.logs = options.logs or options.build_dir / "logs"
     if options.googletest:
         options.googletest = googletest_folder(options.googletest, parser)

@@ -65,6 +65,12 @@ def test_sanitize_without_names_means_all_tools():
     assert gpu_tests.parse([]).sanitizers is None
 
 
+def test_a_filter_may_start_with_a_minus():
+    for arguments in (["--gtest-filter", "-A*"], ["--jobs", "2", "--gtest-filter=-A*"]):
+        assert gpu_tests.parse(arguments).gtest_filter == "-A*"
+    assert gpu_tests.parse([]).gtest_filter == "*"
+
+
 def test_googletest_is_the_folder_or_within_it(tmp_path):
     (tmp_path / "googletest/src").mkdir(parents=True)
     (tmp_path / "googletest/src/gtest-all.cc").touch()
