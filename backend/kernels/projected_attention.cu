@@ -14,7 +14,7 @@ constexpr int kHeadTiles = kHeadDim / kTileOutputs;
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 constexpr int kMaxSelfRows = 8;
-constexpr int kMaxCrossRows = 8;
+constexpr int kMaxCrossRows = 2;
 // The kernel is faster than the two that it replaces if each block has a multiprocessor of an H200
 // to itself: clusters wait for room beside the blocks of the stage before.
 constexpr int kMostBlocks = 132;
