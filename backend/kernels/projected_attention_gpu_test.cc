@@ -222,9 +222,7 @@ class Layer {
     return table;
   }
 
-  size_t InputIndex(int32_t row, int32_t k) const {
-    return BlockedPlace(type_, row, k, capacity_);
-  }
+  size_t InputIndex(int32_t row, int32_t k) const { return BlockedPlace(type_, row, k, capacity_); }
 
   int64_t CacheIndex(int32_t row, int32_t part, int32_t head, int32_t token, int32_t d) const {
     const int64_t block = table_[infos_[row].slot * stride_ + token / kBlockTokens];
