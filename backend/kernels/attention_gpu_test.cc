@@ -4,6 +4,7 @@
 #include "backend/kernels/decode_attention.h"
 #include "backend/kernels/encoder_attention.h"
 #include "backend/kernels/kernel_test_util.h"
+#include "backend/kernels/operand_layout.h"
 
 namespace seq2seq::kernels {
 namespace {
@@ -97,7 +98,7 @@ void TestDecode(ElementType type, const DecodeCase& test) {
       for (int32_t d = 0; d < test.head_dim; ++d) {
         const int32_t k = head * test.head_dim + d;
         expected.push_back(exact[d]);
-        actual.push_back(got[(size_t(k / 32) * capacity + row) * 32 + k % 32]);
+        actual.push_back(got[BlockedPlace(type, row, k, capacity)]);
       }
     }
   }

@@ -3,6 +3,7 @@
 #include "backend/kernels/cluster.cuh"
 #include "backend/kernels/decode_attention_parts.cuh"
 #include "backend/kernels/device_math.cuh"
+#include "backend/kernels/operand_layout.h"
 
 namespace seq2seq::kernels {
 namespace {
@@ -42,7 +43,8 @@ __device__ float MergeWarps(const BlockPartial& block, int dim, float* max, floa
 template <typename T>
 __device__ void StoreOutput(const DecodeAttentionArgs& args, int dim, float value, float sum) {
   const int k = blockIdx.x * args.layout.head_dim + dim;
-  static_cast<T*>(args.output)[(int64_t{k / 32} * args.row_capacity + blockIdx.y) * 32 + k % 32] =
+  const int row = static_cast<int>(blockIdx.y);
+  static_cast<T*>(args.output)[BlockedPlace<sizeof(T)>(row, k, args.row_capacity)] =
       FromFloat<T>(sum > 0.0F ? value / sum : 0.0F);
 }
 

@@ -131,7 +131,7 @@ class HeadOfRow {
       value += __shfl_sync(kFullWarp, factor, i) * mailbox.values[i][dim];
     }
     const int k = head_ * kHeadDim + dim;
-    static_cast<T*>(args_.output)[(int64_t{k / 32} * args_.row_capacity + row_) * 32 + k % 32] =
+    static_cast<T*>(args_.output)[BlockedPlace<sizeof(T)>(row_, k, args_.row_capacity)] =
         FromFloat<T>(total > 0.0F ? value / total : 0.0F);
   }
 

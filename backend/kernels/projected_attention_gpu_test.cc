@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "backend/kernels/kernel_test_util.h"
+#include "backend/kernels/operand_layout.h"
 
 namespace seq2seq::kernels {
 namespace {
@@ -169,7 +170,7 @@ class Layer {
         const std::vector<double> exact = Attend(cache, row, head);
         for (int32_t d = 0; d < kHeadDim; ++d) {
           const int32_t k = head * kHeadDim + d;
-          const double value = got[(size_t(k / 32) * capacity_ + row) * 32 + k % 32];
+          const double value = got[BlockedPlace(type_, row, k, capacity_)];
           if (shape_.lengths[row] == 0) {
             EXPECT_EQ(value, 0.0) << "row " << row;
           }
@@ -221,9 +222,7 @@ class Layer {
     return table;
   }
 
-  size_t InputIndex(int32_t row, int32_t k) const {
-    return (size_t(k / 32) * capacity_ + row) * 32 + k % 32;
-  }
+  size_t InputIndex(int32_t row, int32_t k) const { return BlockedPlace(type_, row, k, capacity_); }
 
   int64_t CacheIndex(int32_t row, int32_t part, int32_t head, int32_t token, int32_t d) const {
     const int64_t block = table_[infos_[row].slot * stride_ + token / kBlockTokens];

@@ -2,6 +2,7 @@
 
 #include <type_traits>
 
+#include "backend/kernels/operand_layout.h"
 #include "backend/kernels/projection_kernels.h"
 #include "backend/kernels/projection_parts.cuh"
 
@@ -9,19 +10,13 @@ namespace seq2seq::kernels {
 namespace {
 
 constexpr int kChunkFloats = kTileOutputs * kChunkInputs;
-// LaunchFewRowsProjection reads all of its input once in 16 or 32 outputs, LaunchWideProjection
-// once in 64; measured on an H200, these are the rows from which the second is faster.
-constexpr int kWideRows = 65;
-constexpr int kWideRowsManyTiles = 33;
+// LaunchFewRowsProjection reads all of its input once in 16 or 32 outputs, the kernels for more
+// rows once in 64 or 128. Measured on an H200, these are the rows from which those are faster.
 constexpr int kManyTiles = 200;
-constexpr int kWideRowsVocabulary = 17;
 constexpr int kVocabularyTiles = 1000;
 
-bool UsesWide(const ProjectionArgs& args) {
-  const int tiles = TileCount(args.outputs);
-  if (tiles >= kVocabularyTiles) return args.rows >= kWideRowsVocabulary;
-  return args.rows >= (tiles >= kManyTiles ? kWideRowsManyTiles : kWideRows);
-}
+int WideRows(int tiles) { return tiles >= kVocabularyTiles ? 17 : tiles >= kManyTiles ? 33 : 65; }
+int WarpgroupRows(int tiles) { return tiles >= kManyTiles ? 17 : 33; }
 
 __global__ void PackKernel(PackArgs args, int chunks) {
   const int64_t total = int64_t{args.rows} * args.columns;
@@ -46,7 +41,8 @@ __global__ void PackKernel(PackArgs args, int chunks) {
       static_cast<float*>(args.packed)[chunk * kChunkFloats + r * kChunkInputs + kk] = value;
       continue;
     }
-    const int64_t place = chunk * kChunkFloats + r / 8 * 256 + (r % 8 * 4 + kk / 8) * 8 + kk % 8;
+    const int64_t place =
+        chunk * kChunkFloats + r * kChunkInputs + PlaceInChunk<sizeof(__half)>(r, kk);
     if (args.packed_type == ElementType::kFloat16) {
       static_cast<__half*>(args.packed)[place] = FromFloat<__half>(value);
     } else {
@@ -113,8 +109,12 @@ cudaError_t LaunchPack(const PackArgs& args, const LaunchContext& context) {
 cudaError_t LaunchProjection(ElementType type, const ProjectionArgs& args,
                              const LaunchContext& context) {
   if (type != ElementType::kFloat32) {
-    return UsesWide(args) ? LaunchWideProjection(type, args, context)
-                          : LaunchFewRowsProjection(type, args, context);
+    const int tiles = TileCount(args.outputs);
+    if (args.rows >= WarpgroupRows(tiles) && HasWarpgroupProjection()) {
+      return LaunchWarpgroupProjection(type, args, context);
+    }
+    return args.rows >= WideRows(tiles) ? LaunchWideProjection(type, args, context)
+                                        : LaunchFewRowsProjection(type, args, context);
   }
   const LaunchShape shape{dim3(TileCount(args.outputs), (args.rows + 7) / 8), dim3(256)};
   return WithOutput(args.output, [&](auto output) {

@@ -2,10 +2,10 @@
 //
 // y[row][out] = factor[row] * sum over in of weight[out][in] * input[row][in] + bias[out]
 //
-// Up to 64 rows a block computes 16 or 32 outputs: it takes its weights into registers and shared
+// For few rows a block computes 16 or 32 outputs: it takes its weights into registers and shared
 // memory before it waits for its input, so that a chain of these kernels, launched as dependents,
-// streams weights without a pause. For more rows a block computes 64 outputs of 64 rows, so that
-// inputs are read less often, and starts with as many weights as fit.
+// streams weights without a pause. For more rows a block computes 64 or 128 outputs of 64 rows and
+// more, so that inputs are read less often, and starts with as many weights as fit.
 #ifndef SEQ2SEQ_BACKEND_KERNELS_PROJECTION_H_
 #define SEQ2SEQ_BACKEND_KERNELS_PROJECTION_H_
 

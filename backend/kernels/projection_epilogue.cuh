@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "backend/kernels/device_math.cuh"
+#include "backend/kernels/operand_layout.h"
 #include "backend/kernels/projection.h"
 
 namespace seq2seq::kernels {
@@ -15,6 +16,17 @@ __device__ __forceinline__ float SumOverGroups(float value) {
   value += __shfl_xor_sync(kFullWarp, value, 4);
   value += __shfl_xor_sync(kFullWarp, value, 8);
   return value + __shfl_xor_sync(kFullWarp, value, 16);
+}
+
+__device__ __forceinline__ float MaxOverGroups(float value) {
+  value = fmaxf(value, __shfl_xor_sync(kFullWarp, value, 4));
+  value = fmaxf(value, __shfl_xor_sync(kFullWarp, value, 8));
+  return fmaxf(value, __shfl_xor_sync(kFullWarp, value, 16));
+}
+__device__ __forceinline__ int MinOverGroups(int value) {
+  value = min(value, __shfl_xor_sync(kFullWarp, value, 4));
+  value = min(value, __shfl_xor_sync(kFullWarp, value, 8));
+  return min(value, __shfl_xor_sync(kFullWarp, value, 16));
 }
 
 // NaN counts as -infinity and +infinity as the largest float: a broken row still gives a token.
@@ -47,62 +59,103 @@ __device__ __forceinline__ LogitsPart ShufflePart(const LogitsPart& part, int ma
 
 inline __device__ LogitsPart EmptyPart() { return {-INFINITY, INT32_MAX, -INFINITY, 0.0F}; }
 
-// A thread's part of the block's result: outputs tile * 16 + group and + 8 of one row. The 32
-// threads of a warp hold all 16 outputs of 4 rows: `group` is lane / 4, and lanes that differ in
-// group alone share the row.
-//
-// Three moments, so that no memory is waited for at the end: Prepare() before the block's input is
-// ready reads what the step doesn't write, Fetch() after it reads what earlier kernels wrote, and
-// Store() hands the result on. What lies beyond the last row or tile is read from valid places and
-// not written.
+// The activation, as exact as the format of its result. Half formats: 1 + tanh(u) is
+// 2 / (1 + exp(-2 u)), and the fast exponential's error is far below their rounding.
+template <typename T>
+__device__ __forceinline__ float ActivateTo(ActivationKind kind, float x) {
+  if constexpr (sizeof(T) == 2) {
+    if (kind == ActivationKind::kGeluTanh) {
+      const float u = 0.79788456080286536F * (x + 0.044715F * x * x * x);
+      return __fdividef(x, 1.0F + __expf(-2.0F * u));
+    }
+    if (kind == ActivationKind::kSilu) return __fdividef(x, 1.0F + __expf(-x));
+  }
+  return Activate(kind, x);
+}
+
+// What the results of a row need to know of it. Like everything of an epilogue it is read in two
+// moments, so that no memory is waited for at the end: Prepare() before the block's input is ready
+// reads what the step doesn't write, Fetch() after it reads what earlier kernels wrote.
+template <ProjectionOutput kOutput>
+struct EpilogueRow {
+  static constexpr int64_t kNoCache = -1;
+
+  __device__ __forceinline__ void Prepare(const ProjectionArgs& args, int row) {
+    cache = kNoCache;
+    if constexpr (kOutput == ProjectionOutput::kLogits) flags = args.row_infos[row].flags;
+    if constexpr (kOutput == ProjectionOutput::kQueryKeyValue) {
+      const QueryKeyValueOutput& out = args.query_key_value;
+      if (args.outputs == out.inner) return;
+      const RowInfo info = args.row_infos[row];
+      if ((info.flags & RowInfo::kActive) == 0) return;
+      const int32_t block = out.self_blocks[int64_t{info.slot} * out.self_stride +
+                                            info.position / out.layout.block_tokens];
+      cache = block * out.layout.BlockStride() + out.layer_offset +
+              info.position % out.layout.block_tokens * out.layout.head_dim;
+    }
+  }
+
+  __device__ __forceinline__ void Fetch(const ProjectionArgs& args, int row) {
+    if constexpr (kOutput == ProjectionOutput::kResidual) {
+      scale = LoadFresh(args.residual.scale + row);
+    }
+  }
+
+  int64_t cache;  // elements of the pool before the row's place in the first head
+  int32_t flags;
+  float scale;
+};
+
+// Outputs tile * 16 + group and + 8, for any number of rows. The 32 threads of a warp hold all 16
+// outputs of 4 rows: `group` is lane / 4, and lanes that differ in group alone share the row. What
+// lies beyond the last row or tile is read from valid places and not written.
 template <typename T, ProjectionOutput kOutput>
-class Epilogue {
+class EpilogueOutputs {
  public:
-  __device__ __forceinline__ Epilogue(const ProjectionArgs& args, int tile, int group, int row)
-      : args_(args),
-        tile_(tile),
-        group_(group),
-        row_(min(row, args.rows - 1)),
-        exists_(row < args.rows && tile < TileCount(args.outputs)) {}
+  using Row = EpilogueRow<kOutput>;
+
+  __device__ __forceinline__ EpilogueOutputs(const ProjectionArgs& args, int tile, int group)
+      : args_(args), tile_(tile), group_(group), exists_(tile < TileCount(args.outputs)) {}
 
   __device__ __forceinline__ void Prepare() {
-    if (args_.bias != nullptr) {
 #pragma unroll
-      for (int i = 0; i < 2; ++i) bias_[i] = args_.bias[Clamped(i)];
-    }
-    if constexpr (kOutput == ProjectionOutput::kResidual) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) norm_weight_[i] = args_.residual.norm_weight[Clamped(i)];
-    }
-    if constexpr (kOutput == ProjectionOutput::kLogits) flags_ = args_.row_infos[row_].flags;
-    if constexpr (kOutput == ProjectionOutput::kQueryKeyValue) PrepareCache();
-  }
-
-  __device__ __forceinline__ void Fetch() {
-    if constexpr (kOutput == ProjectionOutput::kResidual) {
-      if (!exists_) return;
-      scale_ = LoadFresh(args_.residual.scale + row_);
-#pragma unroll
-      for (int i = 0; i < 2; ++i) old_[i] = LoadFresh(Value(Clamped(i)));
+    for (int i = 0; i < 2; ++i) {
+      if (args_.bias != nullptr) bias_[i] = args_.bias[Clamped(i)];
+      if constexpr (kOutput == ProjectionOutput::kResidual) {
+        norm_weight_[i] = args_.residual.norm_weight[Clamped(i)];
+      }
+      if constexpr (kOutput == ProjectionOutput::kQueryKeyValue) PrepareCache(i);
     }
   }
 
-  // What the two outputs are. low, high: their sums; factor: the row's.
+  // The row's values of the residual stream, if that is what the outputs are added to.
+  __device__ __forceinline__ void FetchOld(int row, float (&old)[2]) const {
+    if constexpr (kOutput == ProjectionOutput::kResidual) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) old[i] = LoadFresh(Value(row, Clamped(i)));
+    }
+  }
+
+  __device__ __forceinline__ bool exists() const { return exists_; }
   __device__ __forceinline__ float2 Values(float low, float high, float factor) const {
     return make_float2(low * factor + bias_[0], high * factor + bias_[1]);
   }
 
-  __device__ __forceinline__ void Store(float low, float high, float factor) {
-    const float2 both = Values(low, high, factor);
+  // sums: of the two outputs; factor: the row's. All lanes of a warp call it together.
+  __device__ __forceinline__ void Store(int row, bool row_exists, const Row& state,
+                                        const float (&old)[2], const float (&sums)[2],
+                                        float factor) const {
+    const float2 both = Values(sums[0], sums[1], factor);
     const float values[2] = {both.x, both.y};
+    const bool exists = exists_ && row_exists;
     if constexpr (kOutput == ProjectionOutput::kQueryKeyValue) {
-      StoreQueryKeyValue(values);
+      StoreQueryKeyValue(row, exists, state, values);
     } else if constexpr (kOutput == ProjectionOutput::kResidual) {
-      StoreResidual(values);
+      StoreResidual(row, exists, state, old, values);
     } else if constexpr (kOutput == ProjectionOutput::kLogits) {
-      StoreLogits(values);
+      StoreLogits(row, exists, state, values);
     } else {
-      StoreActivation(values);
+      StoreActivation(row, exists, values);
     }
   }
 
@@ -111,121 +164,157 @@ class Epilogue {
     return tile_ * kTileOutputs + group_ + 8 * i;
   }
   __device__ __forceinline__ int Clamped(int i) const { return min(Output(i), args_.outputs - 1); }
-  __device__ __forceinline__ bool Exists(int i) const {
-    return exists_ && Output(i) < args_.outputs;
-  }
-  __device__ __forceinline__ float* Value(int output) const {
+  __device__ __forceinline__ bool Exists(int i) const { return Output(i) < args_.outputs; }
+  __device__ __forceinline__ float* Value(int row, int output) const {
     const Residual& residual = args_.residual.residual;
-    return residual.values + int64_t{row_} * residual.width + output;
+    return residual.values + int64_t{row} * residual.width + output;
   }
-  // The place of input k of this row in a blocked array.
-  __device__ __forceinline__ int64_t Blocked(int k) const {
-    return (int64_t{k / kChunkInputs} * args_.row_capacity + row_) * kChunkInputs +
-           k % kChunkInputs;
+  __device__ __forceinline__ int64_t Blocked(int row, int k) const {
+    return BlockedPlace<sizeof(T)>(row, k, args_.row_capacity);
   }
 
-  // Where the two outputs go: the query, or a place in the cache (none if the row is not active).
-  __device__ __forceinline__ void PrepareCache() {
+  // Where output i goes: the query (kNoCache), or a place in a row's part of the cache.
+  __device__ __forceinline__ void PrepareCache(int i) {
     const QueryKeyValueOutput& out = args_.query_key_value;
-    if (args_.outputs == out.inner) return;
-    const RowInfo info = args_.row_infos[row_];
-    const int32_t block = out.self_blocks[int64_t{info.slot} * out.self_stride +
-                                          info.position / out.layout.block_tokens];
-    T* cache = static_cast<T*>(out.pool) + block * out.layout.BlockStride() + out.layer_offset +
-               info.position % out.layout.block_tokens * out.layout.head_dim;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int part = Output(i) / out.inner;  // query, key, value
-      const int index = Output(i) - part * out.inner;
-      if (part == 0 || !Exists(i) || (info.flags & RowInfo::kActive) == 0) continue;
-      cache_[i] = cache + (part == 2 ? out.layout.ValueOffset() : 0) +
-                  index / out.layout.head_dim * out.layout.HeadStride() +
-                  index % out.layout.head_dim;
-    }
+    const int part = args_.outputs == out.inner ? 0 : Output(i) / out.inner;  // query, key, value
+    if (part == 0) return;
+    const int index = Output(i) - part * out.inner;
+    cache_[i] = (part == 2 ? out.layout.ValueOffset() : 0) +
+                index / out.layout.head_dim * out.layout.HeadStride() + index % out.layout.head_dim;
   }
 
-  __device__ __forceinline__ void StoreQueryKeyValue(const float (&values)[2]) {
+  __device__ __forceinline__ void StoreQueryKeyValue(int row, bool exists, const Row& state,
+                                                     const float (&values)[2]) const {
     const QueryKeyValueOutput& out = args_.query_key_value;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      if (Exists(i) && Output(i) < out.inner) {
+      if (!exists || !Exists(i)) continue;
+      if (cache_[i] == Row::kNoCache) {
         if (out.query == nullptr) continue;
-        out.query[int64_t{row_} * out.inner + Output(i)] = values[i];
-      } else if (cache_[i] != nullptr) {
-        *cache_[i] = FromFloat<T>(values[i]);
+        out.query[int64_t{row} * out.inner + Output(i)] = values[i];
+      } else if (state.cache != Row::kNoCache) {
+        static_cast<T*>(out.pool)[state.cache + cache_[i]] = FromFloat<T>(values[i]);
       }
     }
   }
 
-  __device__ __forceinline__ void StoreResidual(const float (&values)[2]) {
+  __device__ __forceinline__ void StoreResidual(int row, bool exists, const Row& state,
+                                                const float (&old)[2],
+                                                const float (&values)[2]) const {
     const Residual& residual = args_.residual.residual;
     float sum = 0.0F;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      if (!Exists(i)) continue;
-      const float x = old_[i] + values[i];
-      *Value(Output(i)) = x;
+      if (!exists || !Exists(i)) continue;
+      const float x = old[i] + values[i];
+      *Value(row, Output(i)) = x;
       sum += x * x;
-      static_cast<T*>(residual.scaled)[Blocked(Output(i))] =
-          FromFloat<T>(x * norm_weight_[i] * scale_);
+      static_cast<T*>(residual.scaled)[Blocked(row, Output(i))] =
+          FromFloat<T>(x * norm_weight_[i] * state.scale);
     }
     sum = SumOverGroups(sum);
-    if (group_ == 0 && exists_) {
-      residual.sum_squares[int64_t{row_} * residual.sum_stride + tile_] = sum;
+    if (group_ == 0 && exists) {
+      residual.sum_squares[int64_t{row} * residual.sum_stride + tile_] = sum;
     }
   }
 
-  __device__ __forceinline__ void StoreActivation(const float (&values)[2]) {
+  __device__ __forceinline__ void StoreActivation(int row, bool exists,
+                                                  const float (&values)[2]) const {
     T* results = static_cast<T*>(args_.activation.values);
     const ActivationKind kind = args_.activation.kind;
     if constexpr (kOutput == ProjectionOutput::kGatedActivation) {
       const int output = tile_ * 8 + group_;
-      if (!exists_ || output >= args_.outputs / 2) return;
-      results[Blocked(output)] = FromFloat<T>(Activate(kind, values[0]) * values[1]);
+      if (!exists || output >= args_.outputs / 2) return;
+      results[Blocked(row, output)] = FromFloat<T>(ActivateTo<T>(kind, values[0]) * values[1]);
     } else {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        if (Exists(i)) results[Blocked(Output(i))] = FromFloat<T>(Activate(kind, values[i]));
+        if (!exists || !Exists(i)) continue;
+        results[Blocked(row, Output(i))] = FromFloat<T>(ActivateTo<T>(kind, values[i]));
       }
     }
   }
 
-  __device__ __forceinline__ void StoreLogits(const float (&values)[2]) {
+  __device__ __forceinline__ void StoreLogits(int row, bool exists, const Row& state,
+                                              const float (&values)[2]) const {
     const LogitsOutput& out = args_.logits;
-    LogitsPart part = EmptyPart();
+    float logits[2];
+    float allowed[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      if (!Exists(i)) continue;
       const int output = Output(i);
-      const float logit = CleanLogit(values[i]);
-      bool banned = false;
-      if ((flags_ & RowInfo::kBanEos) != 0) {
-        for (int e = 0; e < out.eos_count; ++e) banned |= out.eos_tokens[e] == output;
+      logits[i] = exists && Exists(i) ? CleanLogit(values[i]) : -INFINITY;
+      allowed[i] = logits[i];
+      if ((state.flags & RowInfo::kBanEos) != 0) {
+        for (int e = 0; e < out.eos_count; ++e) {
+          if (out.eos_tokens[e] == output) allowed[i] = -INFINITY;
+        }
       }
-      part = MergeParts(part, {banned ? -INFINITY : logit, banned ? INT32_MAX : output, logit,
-                               logit > -INFINITY ? 1.0F : 0.0F});
-      if (out.write_all || (flags_ & RowInfo::kSample) != 0) {
-        out.logits[int64_t{row_} * args_.outputs + output] = logit;
+      if (exists && Exists(i) && (out.write_all || (state.flags & RowInfo::kSample) != 0)) {
+        out.logits[int64_t{row} * args_.outputs + output] = logits[i];
       }
     }
+    LogitsPart part;
+    part.best = MaxOverGroups(fmaxf(allowed[0], allowed[1]));
+    part.max = MaxOverGroups(fmaxf(logits[0], logits[1]));
+    int index = INT32_MAX;
+    float sum = 0.0F;
 #pragma unroll
-    for (int mask = 4; mask < 32; mask *= 2) part = MergeParts(part, ShufflePart(part, mask));
-    if (group_ == 0 && exists_) {
-      out.parts[int64_t{row_} * TileCount(args_.outputs) + tile_] = part;
+    for (int i = 1; i >= 0; --i) {  // the lower index last
+      if (allowed[i] == part.best && part.best > -INFINITY) index = Output(i);
+      if (logits[i] > -INFINITY) sum += expf(logits[i] - part.max);
+    }
+    part.best_index = MinOverGroups(index);
+    part.sum_exp = SumOverGroups(sum);
+    if (group_ == 0 && exists) {
+      out.parts[int64_t{row} * TileCount(args_.outputs) + tile_] = part;
     }
   }
 
   const ProjectionArgs& args_;
   int tile_;
   int group_;
-  int row_;
   bool exists_;
-  int32_t flags_ = 0;
-  T* cache_[2] = {};
+  int64_t cache_[2] = {Row::kNoCache, Row::kNoCache};
   float bias_[2] = {};
   float norm_weight_[2] = {};
+};
+
+// Two outputs of one row.
+template <typename T, ProjectionOutput kOutput>
+class Epilogue {
+ public:
+  __device__ __forceinline__ Epilogue(const ProjectionArgs& args, int tile, int group, int row)
+      : args_(args),
+        outputs_(args, tile, group),
+        row_(min(row, args.rows - 1)),
+        row_exists_(row < args.rows) {}
+
+  __device__ __forceinline__ void Prepare() {
+    outputs_.Prepare();
+    state_.Prepare(args_, row_);
+  }
+  __device__ __forceinline__ void Fetch() {
+    if (!row_exists_ || !outputs_.exists()) return;
+    state_.Fetch(args_, row_);
+    outputs_.FetchOld(row_, old_);
+  }
+  // What the two outputs are. low, high: their sums; factor: the row's.
+  __device__ __forceinline__ float2 Values(float low, float high, float factor) const {
+    return outputs_.Values(low, high, factor);
+  }
+  // low, high: the sums of the two outputs; factor: the row's.
+  __device__ __forceinline__ void Store(float low, float high, float factor) {
+    outputs_.Store(row_, row_exists_, state_, old_, {low, high}, factor);
+  }
+
+ private:
+  const ProjectionArgs& args_;
+  EpilogueOutputs<T, kOutput> outputs_;
+  EpilogueRow<kOutput> state_;
+  int row_;
+  bool row_exists_;
   float old_[2] = {};
-  float scale_ = 0.0F;
 };
 
 }  // namespace seq2seq::kernels

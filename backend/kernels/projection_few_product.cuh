@@ -73,15 +73,16 @@ class FewRowsProduct {
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
       tile_weights_[tile] =
-          static_cast<const uint4*>(args.weights) + lane_ +
+          static_cast<const uint4*>(args.weights) + OperandLane(lane_) +
           (int64_t{min(first_tile + tile, last_tile)} * chunks_ + warp_) * kChunkVectors;
     }
     // Rows beyond the last read the first one, together with it.
 #pragma unroll
     for (int i = 0; i < kRowTiles; ++i) {
-      const int row = first_row + i * 8 + lane_ / 4;
+      const int own_row = first_row + i * 8 + lane_ / 4;
+      const int row = own_row < row_end ? own_row : first_row;
       input_rows_[i] =
-          static_cast<const uint4*>(args.input) + (row < row_end ? row : first_row) * 4 + lane_ % 4;
+          static_cast<const uint4*>(args.input) + row * 4 + VectorPlace(row, lane_ % 4);
     }
   }
 

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "backend/kernels/kernel_test_util.h"
+#include "backend/kernels/operand_layout.h"
 
 namespace seq2seq::kernels {
 namespace {
@@ -77,9 +78,7 @@ class Problem {
     return products_[size_t(row) * shape_.outputs + output];
   }
   int32_t capacity() const { return capacity_; }
-  size_t Blocked(int32_t row, int32_t k) const {
-    return (size_t(k / 32) * capacity_ + row) * 32 + k % 32;
-  }
+  size_t Blocked(int32_t row, int32_t k) const { return BlockedPlace(type_, row, k, capacity_); }
   std::string Name(const char* kind) const {
     return std::string(TypeName(type_)) + " " + kind + " " + std::to_string(shape_.outputs) +
            " x " + std::to_string(shape_.inputs) + ", " + std::to_string(shape_.rows) + " rows";

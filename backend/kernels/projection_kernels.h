@@ -18,6 +18,12 @@ cudaError_t LaunchFewRowsProjection(ElementType type, const ProjectionArgs& args
 cudaError_t LaunchWideProjection(ElementType type, const ProjectionArgs& args,
                                  const LaunchContext& context);
 
+// More rows, with the matrix products of warpgroups that compute capability 9.0 alone has.
+cudaError_t LaunchWarpgroupProjection(ElementType type, const ProjectionArgs& args,
+                                      const LaunchContext& context);
+// Whether the current device has them.
+bool HasWarpgroupProjection();
+
 }  // namespace seq2seq::kernels
 
 #endif  // SEQ2SEQ_BACKEND_KERNELS_PROJECTION_KERNELS_H_

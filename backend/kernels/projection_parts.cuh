@@ -3,16 +3,22 @@
 #define SEQ2SEQ_BACKEND_KERNELS_PROJECTION_PARTS_CUH_
 
 #include "backend/kernels/device_math.cuh"
+#include "backend/kernels/operand_layout.h"
 #include "backend/kernels/projection.h"
 #include "backend/kernels/projection_epilogue.cuh"
 
 namespace seq2seq::kernels {
 
-// A chunk of weights, 16 outputs x 32 inputs, is 64 vectors for half types: lane g * 4 + t holds
+// A chunk of weights, 16 outputs x 32 inputs, is 64 vectors for half types: lane g * 4 + t takes
 // inputs 8 t .. 8 t + 7 of output g (first half) and of output g + 8 (second half). That is two
 // mma.m16n8k16 A operands with the inputs permuted the same way as the B operands: lane g * 4 + t
 // reads inputs 8 t .. 8 t + 7 of row g.
 constexpr int kChunkVectors = 64;
+
+// Which of the 32 vectors of 8 outputs or rows is that lane's.
+__device__ __forceinline__ int OperandLane(int lane) {
+  return lane / 4 * 4 + VectorPlace(lane / 4, lane % 4);
+}
 
 // RMSNorm's factor and the output scale for a block's rows, one warp a row at a time. The block has
 // 8 warps at least.

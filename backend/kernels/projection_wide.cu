@@ -158,7 +158,7 @@ class WideBlock {
   }
 
   __device__ __forceinline__ void Multiply(const Stage& stage) {
-    const int lane = threadIdx.x % 32;
+    const int lane = OperandLane(threadIdx.x % 32);
     const int warp = threadIdx.x / 32;
     const uint4* weights = &stage.weights[warp / kTiles][warp % kTiles * kChunkVectors];
     uint4 input[kRowTiles];

@@ -1,4 +1,5 @@
 #include "backend/kernels/device_math.cuh"
+#include "backend/kernels/operand_layout.h"
 #include "backend/kernels/step_state.h"
 
 namespace seq2seq::kernels {
@@ -83,7 +84,7 @@ __global__ void __launch_bounds__(kThreads) BeginPassKernel(BeginPassArgs args) 
   T* scaled = static_cast<T*>(args.residual.scaled);
   for (int k = threadIdx.x; k < width; k += kThreads) {
     const float x = ToFloat(embedding[k]) * args.norm_weight[k] * scale;
-    scaled[(int64_t{k / 32} * args.residual.row_capacity + row) * 32 + k % 32] = FromFloat<T>(x);
+    scaled[BlockedPlace<sizeof(T)>(row, k, args.residual.row_capacity)] = FromFloat<T>(x);
   }
 }
 

@@ -2,6 +2,7 @@
 #include "backend/kernels/step_state.h"
 
 #include "backend/kernels/kernel_test_util.h"
+#include "backend/kernels/operand_layout.h"
 
 namespace seq2seq::kernels {
 namespace {
@@ -92,7 +93,7 @@ void TestBeginPass(ElementType type) {
       for (int32_t k = 0; k < kWidth; ++k) {
         expected.insert(expected.end(), {x[k], x[k] * norm.rounded()[k] * exact_scale});
         actual.insert(actual.end(), {values.Read()[row * kWidth + k],
-                                     scaled.Read()[(k / 32 * kCapacity + row) * 32 + k % 32]});
+                                     scaled.Read()[BlockedPlace(type, row, k, kCapacity)]});
       }
     }
     CheckClose(actual, expected, Tolerance(type),
