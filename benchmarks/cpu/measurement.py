@@ -9,7 +9,8 @@ class Measurement:
 
     Attributes:
       seconds: from sending to the last token of the last sequence.
-      first_token_seconds: from sending to a sequence's first token, mean of the sequences.
+      first_token_seconds: from sending to the first token: the sequences' mean behind a server,
+        the last sequence's where an engine takes them as one batch.
       ids: what each sequence generated, in the order of the sources.
     """
 

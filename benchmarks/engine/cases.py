@@ -21,7 +21,7 @@ class Case:
 
 
 CASES = {
-    "t5_1_5b": Case("T5, 1.52e9 parameters", T5_1_5B, (1, 16, 64, 256)),
+    "t5_1_5b": Case("T5, 1.57e9 parameters", T5_1_5B, (1, 16, 64, 256)),
     "t5_small": Case("T5-small", T5_SMALL, (1, 32)),
     "flan_t5_xl": Case("Flan-T5-XL", FLAN_T5_XL, (1, 32)),
     "bart_large": Case(

@@ -17,6 +17,8 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from tools.lib import machine, paths
+
 # Measured on an H200: a device-to-device copy, and cuBLASLt's best bfloat16 product.
 BYTES_PER_SECOND = 4.29e12
 OPERATIONS_PER_SECOND = 807e12
@@ -83,37 +85,21 @@ def plot(records: list[Record], title: str, path: pathlib.Path) -> None:
     figure.savefig(path, dpi=110)
 
 
-def machine() -> str:
-    """The GPU and its driver."""
-    command = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    name, driver = output.splitlines()[0].split(", ")
-    return f"{name}, driver {driver}"
-
-
-def commit() -> str:
-    """The commit that is checked out."""
-    command = ["git", "rev-parse", "--short", "HEAD"]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    return result.stdout.strip() or "unknown"
-
-
 def main(arguments: list[str]) -> None:
     """Runs the program and writes the results."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--program", default=PROGRAM, help="kernels_benchmark, built")
-    parser.add_argument("--output", required=True, type=pathlib.Path, help="a folder")
-    parser.add_argument("--commit", help="default: the one that is checked out")
+    parser.add_argument("--output", required=True, type=paths.from_user, help="a folder")
     parser.add_argument("rows", nargs="*", type=int, help="default: 1 16 64 256")
     options = parser.parse_args(arguments)
     command = [options.program, *map(str, options.rows)]
     output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
     records = [with_share(record) for record in json.loads(output)]
     facts = {
-        "machine": machine(),
-        "commit": options.commit or commit(),
+        "machine": ", ".join(machine.machine()["gpus"]) or "no GPU",
+        "commit": machine.commit(),
         "date": datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
     }
     options.output.mkdir(parents=True, exist_ok=True)

@@ -40,10 +40,12 @@ def test_writes_results(tmp_path, monkeypatch, capsys):
     program = tmp_path / "program"
     program.write_text(f"#!/bin/sh\necho '{json.dumps([record(), record(rows=16)])}'\n")
     program.chmod(0o755)
-    monkeypatch.setattr(report, "machine", lambda: "GPU, driver 1")
-    report.main(["--program", str(program), "--output", str(tmp_path / "out"), "--commit", "abc"])
+    monkeypatch.setattr(report.machine, "machine", lambda: {"gpus": ["GPU, 1"]})
+    monkeypatch.setenv("SEQ2SEQ_COMMIT", "abc")
+    monkeypatch.setenv("BUILD_WORKING_DIRECTORY", str(tmp_path))
+    report.main(["--program", str(program), "--output", "out"])
     written = json.loads((tmp_path / "out" / "kernels.json").read_text())
-    assert written["machine"] == "GPU, driver 1"
+    assert written["machine"] == "GPU, 1"
     assert written["commit"] == "abc"
     assert [each["rows"] for each in written["kernels"]] == [1, 16]
     assert (tmp_path / "out" / "kernels.png").stat().st_size > 1000

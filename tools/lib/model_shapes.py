@@ -22,7 +22,7 @@ T5_SMALL = ModelConfig(
     scaled_head=True,
 )
 
-# In the manner of T5 v1.1, with 1,521,738,240 parameters: gated GELU, a head of its own.
+# In the manner of T5 v1.1, with 1,571,086,848 parameters: gated GELU, a head of its own.
 T5_1_5B = ModelConfig(
     model_type="t5",
     vocab_size=32128,
