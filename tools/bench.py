@@ -26,8 +26,9 @@ from tools.lib.checkpoint_writer import DTYPES
 from tools.lib.config_writer import INSTANCE_KINDS
 from tools.lib.errors import ToolError
 from tools.load import report
+from tools.load.doubts import doubts
 from tools.load.lengths import parse_lengths
-from tools.load.measuring import Plan
+from tools.load.measuring import Measured, Plan
 from tools.load.served import ENGINES, ServeRequest, Target, served
 from tools.load.server_facts import server_facts
 from tools.load.session import Session, parse_rate, run_session
@@ -110,10 +111,12 @@ _BACKENDS = flags.DEFINE_string(
 
 def main(arguments: Sequence[str]) -> None:
     """Measures and reports."""
+    _refuse_idle_flags()
     session = _session()
     if _URL.value is not None:
         command.refuse_arguments(arguments)
-        _refuse_beside_url()
+        if _MODEL.value is None:
+            raise ToolError("--url needs --model, the name of the model to ask")
         target = Target(_URL.value, _MODEL.value, _SAFE_VOCAB_SIZE)
         _measure(session, target)
         return
@@ -123,13 +126,23 @@ def main(arguments: Sequence[str]) -> None:
 
 def _measure(session: Session, target: Target) -> None:
     about = server_facts(target.address, target.model)
-    points = run_session(session, target, _workload(target))
+    points: list[Measured] = []
+    try:
+        run_session(session, target, _workload(target), points)
+    except (ToolError, KeyboardInterrupt) as error:
+        if points:
+            _report(points, about, str(error) or "interrupted")
+        raise
+    _report(points, about, None)
+
+
+def _report(points: list[Measured], about: dict[str, str], failure: str | None) -> None:
     print(report.table(points))
     for point in points:
-        for text in point.warnings:
+        for text in doubts(point):
             print(f"warning: {point.load}: {text}", file=sys.stderr)
     if _OUTPUT.value:
-        values = report.facts(points, _flag_values(), about)
+        values = report.facts(points, _flag_values(), about, failure)
         for path in report.write(paths.from_user(_OUTPUT.value), values):
             print(f"written: {path}", file=sys.stderr)
 
@@ -161,12 +174,30 @@ def _workload(target: Target) -> Workload:
     )
 
 
-def _refuse_beside_url() -> None:
-    if _MODEL.value is None:
-        raise ToolError("--url needs --model, the name of the model to ask")
-    for flag in (_CHECKPOINT, _SHAPE, _OPTION, _SERVER_ENV):
-        if flag.value:
-            raise ToolError(f"--{flag.name} is for a server that is started here, not for --url")
+def _refuse_idle_flags() -> None:
+    """A flag that would change nothing was given for a reason."""
+    asks = _URL.value is not None
+    own_server = (
+        _CHECKPOINT,
+        _SHAPE,
+        _ENGINE,
+        _KIND,
+        _SERVER_ENV,
+        _READY,
+        _TRITONSERVER,
+        _BACKENDS,
+    )
+    for applies, what, idle in (
+        (not asks, "a server that is started here, not for --url", (*own_server, _OPTION, _COUNT)),
+        (asks, "--url", (_MODEL,)),
+        (_SHAPE.value is not None, "--shape", (_DTYPE,)),
+        (_ENGINE.value == "seq2seq", "--engine=seq2seq", (_OPTION, _COUNT)),
+        (_REQUESTS.value is None, "a measurement without --requests", (_SECONDS, _DRAIN)),
+        (any("%" in text for text in _RATES.value), "--rates in %", (_REFERENCE,)),
+    ):
+        for flag in idle:
+            if flag.present and not applies:
+                raise ToolError(f"--{flag.name} is for {what}")
 
 
 def _serve_request(arguments: Sequence[str]) -> ServeRequest:

@@ -1,5 +1,6 @@
 """The command `bench`, as a process, on the real server with the real backend."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -8,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tools.lib import installation
@@ -15,6 +17,8 @@ from tools.lib.assemble import AssembleRequest, assemble
 from tools.lib.config_writer import ModelConfigText
 from tools.lib.paths import room_file
 from tools.lib.server_process import start_on_free_ports
+from tools.load.arrivals import poisson_times
+from tools.testing.fake_inference_server import answer, error, serving
 
 CHECKPOINT = room_file("tests/data/checkpoints/t5_v1_0")
 SERVED = (f"--checkpoint={CHECKPOINT}", "--option=max_source_tokens=32")
@@ -88,14 +92,35 @@ def test_table_for_a_running_server(tmp_path: Path, url: str) -> None:
 
 
 def test_measures_for_a_time(tmp_path: Path, url: str) -> None:
-    flags = (f"--url={url}", "--model=tiny", "--streams=2", "--rates=30", "--seconds=1")
+    flags = (f"--url={url}", "--model=tiny", "--streams=2", "--rates=30", "--seconds=1", "--seed=5")
     closed, opened = results(tmp_path, *flags, *SHORT, "--warmup=0.2", "--new_tokens=4")["points"]
     for point in (closed, opened):
         assert point["seconds"] == pytest.approx(1)
         assert point["answered"] == point["requests"] > 0
         assert point["tokens"] == 4 * point["answered"]
-    # Beyond five standard deviations of a Poisson number with mean 30.
-    assert opened["requests"] < 58
+    # The seed says when requests arrive.
+    times = poisson_times(30.0, seed=5, seconds=0.2 + 1.0)
+    assert opened["requests"] == np.sum(times >= 0.2)
+    assert any("p99 is of" in text for text in opened["warnings"])
+
+
+def test_a_bad_load_leaves_the_results_before(tmp_path: Path) -> None:
+    number = itertools.count()
+
+    def script(_: Any) -> Iterator[Any]:
+        yield answer([1], final=True) if next(number) < 4 else error("INTERNAL: broken")
+
+    with serving(script) as (_, url):
+        flags = (f"--url={url}", "--model=m", "--streams=1,2", "--requests=4", "--new_tokens=1")
+        result = bench(tmp_path, *flags, *SHORT, "--output=result.json")
+    assert result.returncode == 1
+    assert "error: 2 streams: " in result.stderr
+    assert "INTERNAL: broken" in result.stderr
+    (row,) = result.stdout.splitlines()[2:]
+    assert row.startswith("| 1 stream ")
+    values = json.loads((tmp_path / "result.json").read_text())
+    assert [point["load"]["streams"] for point in values["points"]] == [1]
+    assert "INTERNAL: broken" in values["failure"]
 
 
 def test_a_full_queue_is_counted(tmp_path: Path) -> None:
@@ -117,6 +142,19 @@ def test_a_full_queue_is_counted(tmp_path: Path) -> None:
         ((), ["--url", "--checkpoint", "--shape"]),
         (("--url=localhost:1",), ["--model"]),
         (("--url=localhost:1", "--model=m", "--shape=t5_small"), ["--shape", "--url"]),
+        (("--url=localhost:1", "--model=m", "--engine=seq2seq"), ["--engine", "--url"]),
+        (("--url=localhost:1", "--model=m", "--dtype=float32"), ["--dtype", "--shape"]),
+        (("--url=localhost:1", "--model=m", "--instance_kind=KIND_CPU"), ["--instance_kind"]),
+        (("--url=localhost:1", "--model=m", "--instance_count=1"), ["--instance_count"]),
+        (("--url=localhost:1", "--model=m", "--tritonserver=t"), ["--tritonserver", "--url"]),
+        (("--url=localhost:1", "--model=m", "--backend_directory=b"), ["--backend_directory"]),
+        (("--url=localhost:1", "--model=m", "--ready_seconds=9"), ["--ready_seconds", "--url"]),
+        ((*SERVED, "--model=m"), ["--model is for --url"]),
+        ((*SERVED, "--dtype=float32"), ["--dtype is for --shape"]),
+        ((*SERVED, "--engine=python_baseline"), ["--option is for --engine=seq2seq"]),
+        ((*SERVED, "--requests=2", "--seconds=1"), ["--seconds", "--requests"]),
+        ((*SERVED, "--requests=2", "--drain=1"), ["--drain", "--requests"]),
+        ((*SERVED, "--reference_streams=4", "--streams=4"), ["--reference_streams", "in %"]),
         (("--url=127.0.0.1:1", "--model=m"), ["127.0.0.1:1", "UNAVAILABLE"]),
         (("--shape=large",), ["'large'", "t5_small", "config.json"]),
         (("--checkpoint=absent",), ["absent: no such folder"]),

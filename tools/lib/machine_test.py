@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 
 import pytest
@@ -34,6 +35,31 @@ def test_processor_time_of_this_process() -> None:
     spent = process_facts.cpu_seconds(os.getpid()) - before
     # Both count in hundredths of a second.
     assert 0.08 <= spent < 5
+
+
+_BURN_IN_CHILD = """
+import subprocess, sys
+burn = "import os\\nwhile sum(os.times()[:2]) < 0.3: pass\\nprint(flush=True)\\ninput()"
+child = subprocess.Popen([sys.executable, "-c", burn], stdin=subprocess.PIPE)
+input()
+child.communicate(b"\\n")
+print(flush=True)
+input()
+"""
+
+
+def test_processor_time_of_children() -> None:
+    """A child computes for 0.3 s; that counts while it lives and once it has ended."""
+    command = [sys.executable, "-c", _BURN_IN_CHILD]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+        parent.stdout.readline()
+        alive = process_facts.family_cpu_seconds(parent.pid)
+        assert alive - process_facts.cpu_seconds(parent.pid) >= 0.28
+        parent.stdin.write(b"\n")
+        parent.stdin.flush()
+        parent.stdout.readline()
+        assert process_facts.family_cpu_seconds(parent.pid) >= alive
+        parent.communicate(b"\n")
 
 
 if __name__ == "__main__":

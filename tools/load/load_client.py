@@ -12,6 +12,7 @@ from tritonclient.grpc import service_pb2
 
 from tools.lib.errors import ToolError
 from tools.load.trace import Outcome, Trace, make_trace
+from tools.load.workload import LoadRequest
 
 _METHOD = "/inference.GRPCInferenceService/ModelStreamInfer"
 _CONNECT_SECONDS = 30.0
@@ -21,6 +22,7 @@ _OPTIONS = [
     # Channels of one process to one address would share a connection.
     ("grpc.use_local_subchannel_pool", 1),
 ]
+_FINAL = "triton_final_response"
 _REFUSED = re.compile(r"UNAVAILABLE\b")
 _ERROR_LENGTH = 300
 _INT32_BYTES = 4
@@ -33,6 +35,7 @@ class Answer:
     `error` is the text of a call that failed as such, `cancelled` says that this side ended it.
     """
 
+    request: LoadRequest
     intended: float
     sent: float
     ended: float = 0.0
@@ -59,14 +62,14 @@ class LoadClient:
         except TimeoutError as error:
             raise ToolError(f"{self._address}: no connection") from error
 
-    async def ask(self, request: bytes, intended: float | None = None) -> Answer:
+    async def ask(self, request: LoadRequest, intended: float | None = None) -> Answer:
         """Sends the request and waits for its end; without `intended`, it was to be sent now."""
         clock = time.monotonic
         sent = clock()
-        answer = Answer(sent if intended is None else intended, sent)
+        answer = Answer(request, sent if intended is None else intended, sent)
         came = answer.responses
         end = grpc.aio.EOF
-        call = self._method(request)
+        call = self._method(request.message)
         try:
             while (data := await call.read()) is not end:
                 came.append((clock(), data))
@@ -85,21 +88,55 @@ def to_trace(answers: Sequence[Answer]) -> Trace:
     responses = []
     errors: Counter[str] = Counter()
     for index, answer in enumerate(answers):
-        outcome = Outcome.UNFINISHED if answer.cancelled else Outcome.OK
-        error = answer.error
-        for arrival, data in answer.responses:
-            message = service_pb2.ModelStreamInferResponse.FromString(data)
-            error = error or message.error_message
-            if tokens := _tokens(message.infer_response):
-                responses.append((index, arrival, tokens))
+        story = _read(answer)
+        responses.extend((index, arrival, tokens) for arrival, tokens in story.came)
+        outcome, error = _judge(answer, story)
         if error:
-            outcome = Outcome.REFUSED if _REFUSED.match(error) else Outcome.FAILED
             errors[error[:_ERROR_LENGTH]] += 1
-        elif outcome is Outcome.OK and not answer.responses:
-            outcome = Outcome.FAILED
-            errors["the stream ended without a response"] += 1
         requests.append((answer.intended, answer.sent, answer.ended, outcome))
     return make_trace(requests, responses, errors)
+
+
+@dataclasses.dataclass
+class _Story:
+    """Responses with tokens, the first error, and whether the last response was marked so."""
+
+    came: list[tuple[float, int]] = dataclasses.field(default_factory=list)
+    error: str | None = None
+    final: bool = False
+
+
+def _read(answer: Answer) -> _Story:
+    story = _Story(error=answer.error)
+    for arrival, data in answer.responses:
+        message = service_pb2.ModelStreamInferResponse.FromString(data)
+        story.error = story.error or message.error_message
+        story.final = _is_final(message.infer_response)
+        if tokens := _tokens(message.infer_response):
+            story.came.append((arrival, tokens))
+    return story
+
+
+def _judge(answer: Answer, story: _Story) -> tuple[Outcome, str | None]:
+    """How the request ended, and the error if it went wrong."""
+    if story.error:
+        refused = _REFUSED.match(story.error)
+        return Outcome.REFUSED if refused else Outcome.FAILED, story.error
+    if answer.cancelled:
+        return Outcome.UNFINISHED, None
+    if not story.final:
+        return Outcome.FAILED, "the stream ended without a final response"
+    asked = answer.request.new_tokens
+    tokens = sum(count for _, count in story.came)
+    if asked is not None and tokens != asked:
+        word = "fewer" if tokens < asked else "more"
+        return Outcome.FAILED, f"{word} tokens than were asked for"
+    return Outcome.OK, None
+
+
+def _is_final(message: service_pb2.ModelInferResponse) -> bool:
+    # Looking a name up in this map would add it.
+    return _FINAL in message.parameters and message.parameters[_FINAL].bool_param
 
 
 def _tokens(message: service_pb2.ModelInferResponse) -> int:

@@ -1,5 +1,6 @@
 """A client process's work, against a scripted server that speaks the real protocol."""
 
+import dataclasses
 import itertools
 import sys
 import threading
@@ -33,6 +34,10 @@ def tokens_one_by_one(request: Any) -> Iterator[Any]:
     yield answer([], final=True, finish_reason="length")
 
 
+def all_at_once(request: Any) -> Iterator[Any]:
+    yield answer([7] * request.parameters["max_new_tokens"].int64_param, final=True)
+
+
 def test_closed_loop_counts_every_token() -> None:
     with serving(tokens_one_by_one) as (fake, url):
         client = worker(url)
@@ -56,10 +61,10 @@ def test_closed_loop_counts_every_token() -> None:
 def test_as_many_streams_as_asked_for() -> None:
     together = threading.Barrier(4, timeout=30)
 
-    def script(_: Any) -> Iterator[Any]:
+    def script(request: Any) -> Iterator[Any]:
         # Nobody is answered before all four have asked.
         together.wait()
-        yield answer([1], final=True)
+        yield from all_at_once(request)
 
     with serving(script) as (fake, url):
         finished = worker(url).run(ClosedJob(time.monotonic(), streams=4, requests=8))
@@ -85,15 +90,58 @@ def test_refused_and_failed_are_told_apart() -> None:
     assert finished.trace.errors == dict.fromkeys(texts, 2)
 
 
+def without_final(request: Any) -> Iterator[Any]:
+    *tokens, _ = tokens_one_by_one(request)
+    yield from tokens
+
+
+def one_token_less(request: Any) -> Iterator[Any]:
+    _, *rest = tokens_one_by_one(request)
+    yield from rest
+
+
+def one_token_more(request: Any) -> Iterator[Any]:
+    yield answer([1])
+    yield from tokens_one_by_one(request)
+
+
+def nothing(_: Any) -> Iterator[Any]:
+    return iter(())
+
+
+@pytest.mark.parametrize(
+    ("script", "text"),
+    [
+        (without_final, "the stream ended without a final response"),
+        (nothing, "the stream ended without a final response"),
+        (one_token_less, "fewer tokens than were asked for"),
+        (one_token_more, "more tokens than were asked for"),
+    ],
+)
+def test_half_an_answer_has_failed(script: Any, text: str) -> None:
+    with serving(script) as (_, url):
+        finished = worker(url).run(ClosedJob(time.monotonic(), streams=1, requests=2))
+    assert finished.trace.outcome.tolist() == [Outcome.FAILED] * 2
+    assert finished.trace.errors == {text: 2}
+
+
+def test_where_eos_may_end_it_a_short_answer_is_one() -> None:
+    workload = dataclasses.replace(WORKLOAD, ban_eos=False)
+    with serving(one_token_less) as (_, url):
+        client = LoadWorker(url, workload, 0, [0])
+        finished = client.run(ClosedJob(time.monotonic(), streams=1, requests=2))
+    assert finished.trace.outcome.tolist() == [Outcome.OK] * 2
+
+
 def test_open_loop_waits_for_nobody() -> None:
     """Answers take 50 ms, and the server works at four at a time: later ones queue up there.
 
     All were to be sent at once, so the last has waited for 250 ms whatever the clients did.
     """
 
-    def script(_: Any) -> Iterator[Any]:
+    def script(request: Any) -> Iterator[Any]:
         time.sleep(0.05)
-        yield answer([1], final=True)
+        yield from all_at_once(request)
 
     with serving(script) as (_, url):
         client = worker(url)

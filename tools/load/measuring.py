@@ -1,7 +1,6 @@
 """Loads a server and sums up what came back."""
 
 import dataclasses
-import itertools
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -17,9 +16,6 @@ from tools.load.trace import Trace, join
 
 # From the call to the first request: every process must have its job by then.
 _LEAD_SECONDS = 0.3
-# A process that takes more of its core than this may be what is measured.
-_BUSY = 0.8
-_LATE_MS = 5.0
 # A given number of requests takes as long as it takes.
 _LONGEST_SECONDS = 3600.0
 # Parsing and handing over what came.
@@ -74,8 +70,9 @@ class Plan:
 class Measured:
     """One load. `busiest_client`: the share of a core that the busiest client process needed.
 
-    `client_us_per_token` and `server_us_per_token` are processor time; the server's (without
-    processes that it starts) is known where the benchmark started it.
+    `client_us_per_token` and `server_us_per_token` are processor time; the server's (with the
+    processes that it starts) is known where the benchmark started it. `warmup` are the seconds of
+    the same load before.
     """
 
     load: Load
@@ -84,20 +81,7 @@ class Measured:
     busiest_client: float
     client_us_per_token: float | None
     server_us_per_token: float | None
-
-    @property
-    def warnings(self) -> Iterator[str]:
-        """Why the figures may say more of the clients, or of errors, than of the server."""
-        if self.busiest_client > _BUSY:
-            yield (
-                f"a client process was busy for {100 * self.busiest_client:.0f} % of the time: "
-                "the clients may be the bottleneck; try more --processes"
-            )
-        lag = self.summary.send_lag.p99
-        if lag is not None and lag > _LATE_MS:
-            yield f"1 % of the requests were sent {lag:.1f} ms too late or more: clients too slow"
-        for text, count in itertools.islice(self.summary.errors.items(), 3):
-            yield f"{count} requests were answered: {text}"
+    warmup: float
 
 
 Tick = Callable[[float, int], None]
@@ -113,7 +97,7 @@ class Measurer:
         self._server_cpu = server_cpu
 
     def measure(self, load: Load, tick: Tick = lambda _seconds, _responses: None) -> Measured:
-        """Warms up and measures. ToolError if not one token came."""
+        """Warms up and measures. ToolError if nothing was asked, or not one token came."""
         plan = self._plan
         if plan.requests is not None and plan.warmup > 0:
             alone = dataclasses.replace(plan, requests=None, warmup=0.0, seconds=plan.warmup)
@@ -124,6 +108,8 @@ class Measurer:
         trace = join([one.trace for one in finished])
         window = _window(plan, begin, trace)
         summary = summarize(trace, window)
+        if not len(trace.intended):
+            raise ToolError(f"{load}: no request came up in the time; more --seconds are needed")
         tokens = int(trace.tokens.sum())
         if not tokens:
             texts = "; ".join(summary.errors) or "none came to its first token in time"
@@ -136,6 +122,7 @@ class Measurer:
             busiest_client=max(one.busy for one in finished),
             client_us_per_token=1e6 * client_seconds / tokens,
             server_us_per_token=1e6 * server_seconds / tokens if self._server_cpu else None,
+            warmup=plan.warmup,
         )
 
     def _server_seconds(self) -> float:

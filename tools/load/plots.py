@@ -41,7 +41,8 @@ def _figure(points: Sequence[dict[str, Any]], key: str, label: str) -> Figure:
     axes[0].set_ylim(bottom=0)
     for axis, (name, title) in zip(axes[1:], _LATENCIES, strict=True):
         for percentile in _PERCENTILES:
-            axis.plot(loads, [point[name][percentile] for point in points], "o-", label=percentile)
+            times = [_known(point[name], percentile) for point in points]
+            axis.plot(loads, times, "o-", label=percentile)
         axis.set_title(title)
         axis.set_yscale("log")
         axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -50,6 +51,11 @@ def _figure(points: Sequence[dict[str, Any]], key: str, label: str) -> Figure:
     for axis in axes:
         _dress(axis, loads, key, label)
     return figure
+
+
+def _known(spread: dict[str, Any], percentile: str) -> float | None:
+    """A lower bound would look like a time that was measured."""
+    return None if percentile in spread["lower_bounds"] else spread[percentile]
 
 
 def _dress(axis: Axes, loads: Sequence[float], key: str, label: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from tools.lib import machine
 from tools.lib.errors import ToolError
+from tools.load.doubts import doubts
 from tools.load.measuring import ClosedLoad, Load, Measured
 from tools.load.statistics import Spread
 
@@ -30,7 +31,7 @@ _PACKAGES = ("grpcio", "numpy", "protobuf", "tritonclient")
 
 
 def table(points: Sequence[Measured]) -> str:
-    """A Markdown table; three times in a cell are p50, p90 and p99."""
+    """A Markdown table; three times in a cell are p50, p90 and p99, "> 5" a lower bound."""
     rows = [_COLUMNS, (":--", *["--:"] * (len(_COLUMNS) - 1)), *map(_row, points)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(_line(row, widths) for row in rows)
@@ -60,10 +61,14 @@ def _row(point: Measured) -> tuple[str, ...]:
 
 
 def _times(spread: Spread) -> str:
-    values = (spread.p50, spread.p90, spread.p99)
     # Three digits say enough.
     digits = 2 if (spread.p50 or 0) < 10 else 0
-    return " / ".join(_number(value, digits) for value in values)
+    return " / ".join(_time(spread, name, digits) for name in ("p50", "p90", "p99"))
+
+
+def _time(spread: Spread, name: str, digits: int) -> str:
+    more = "> " * (name in spread.lower_bounds)
+    return more + _number(getattr(spread, name), digits)
 
 
 def _number(value: float | None, digits: int) -> str:
@@ -71,11 +76,15 @@ def _number(value: float | None, digits: int) -> str:
 
 
 def facts(
-    points: Iterable[Measured], arguments: dict[str, Any], server: dict[str, Any]
+    points: Iterable[Measured],
+    arguments: dict[str, Any],
+    server: dict[str, Any],
+    failure: str | None = None,
 ) -> dict[str, Any]:
     """Everything that is worth keeping, as JSON values.
 
-    `arguments` are the command's flags, `server` what the server says of itself.
+    `arguments` are the command's flags, `server` what the server says of itself, `failure` why
+    loads are missing.
     """
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -84,6 +93,7 @@ def facts(
         "server": server,
         "client_packages": {name: _version(name) for name in _PACKAGES},
         "arguments": arguments,
+        "failure": failure,
         "points": [_point(point) for point in points],
     }
 
@@ -101,7 +111,7 @@ def _point(point: Measured) -> dict[str, Any]:
         **values.pop("summary"),
         **values,
         "load": describe(point.load),
-        "warnings": list(point.warnings),
+        "warnings": list(doubts(point)),
     }
 
 

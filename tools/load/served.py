@@ -75,7 +75,7 @@ def served(request: ServeRequest) -> Iterator[Target]:
                 address=server.options.grpc_address,
                 model=MODEL,
                 vocab_size=read_model_config(checkpoint).vocab_size,
-                cpu_seconds=lambda: process_facts.cpu_seconds(server.pid),
+                cpu_seconds=lambda: process_facts.family_cpu_seconds(server.pid),
                 check_alive=server.check_alive,
             )
 

@@ -61,9 +61,13 @@ class Session:
             )
 
 
-def run_session(session: Session, target: Target, workload: Workload) -> list[Measured]:
-    """Measures every load, with a progress bar. A server that dies is told with its log."""
-    points: list[Measured] = []
+def run_session(
+    session: Session, target: Target, workload: Workload, points: list[Measured]
+) -> None:
+    """Measures every load, with a progress bar. A server that dies is told with its log.
+
+    Every load is added to `points` once it is measured, so an error loses none of those before.
+    """
     try:
         with (
             started_fleet(target.address, workload, session.processes) as fleet,
@@ -75,7 +79,6 @@ def run_session(session: Session, target: Target, workload: Workload) -> list[Me
     except ToolError:
         target.check_alive()
         raise
-    return points
 
 
 def loads(session: Session, points: Sequence[Measured]) -> Iterator[Load]:
@@ -84,11 +87,20 @@ def loads(session: Session, points: Sequence[Measured]) -> Iterator[Load]:
         yield ClosedLoad(count)
     for rate in session.rates:
         if rate.is_share:
-            index = list(session.streams).index(session.reference_streams)
-            base = points[index].summary.requests_per_second
-            yield OpenLoad(rate.value * base, share=rate.value)
+            yield OpenLoad(rate.value * _reference_rate(session, points), share=rate.value)
         else:
             yield OpenLoad(rate.value)
+
+
+def _reference_rate(session: Session, points: Sequence[Measured]) -> float:
+    index = list(session.streams).index(session.reference_streams)
+    rate = points[index].summary.requests_per_second
+    if rate == 0:
+        raise ToolError(
+            f"rates in % are of the closed loop with {session.reference_streams} streams, in which "
+            "no request ended well in time; try fewer --reference_streams or more --seconds"
+        )
+    return rate
 
 
 class _Progress:

@@ -1,13 +1,20 @@
 """Which loads are measured, in which order, and at which rates."""
 
+import itertools
 import sys
+from collections.abc import Iterator
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tools.lib.errors import ToolError
-from tools.load.measuring import ClosedLoad, OpenLoad, Plan
-from tools.load.session import Rate, Session, loads, parse_rate
+from tools.load.lengths import Lengths
+from tools.load.measuring import ClosedLoad, Measured, OpenLoad, Plan
+from tools.load.served import Target
+from tools.load.session import Rate, Session, loads, parse_rate, run_session
+from tools.load.workload import Workload
+from tools.testing.fake_inference_server import answer, error, serving
 
 
 @pytest.mark.parametrize(
@@ -45,6 +52,44 @@ def test_what_cannot_be_measured_is_named() -> None:
         session([0], [])
     with pytest.raises(ToolError, match=r"64 streams .*not among --streams"):
         session([1, 16], ["50%"])
+
+
+def test_a_share_of_nothing_is_refused() -> None:
+    loops = loads(
+        session([64], ["50%"]), [SimpleNamespace(summary=SimpleNamespace(requests_per_second=0.0))]
+    )
+    assert next(loops) == ClosedLoad(64)
+    with pytest.raises(ToolError, match=r"64 streams.*--reference_streams.*--seconds"):
+        next(loops)
+
+
+def test_a_bad_load_leaves_those_before() -> None:
+    number = itertools.count()
+
+    def script(_: Any) -> Iterator[Any]:
+        yield answer([1], final=True) if next(number) < 4 else error("INTERNAL: broken")
+
+    points: list[Measured] = []
+    workload = Workload("m", 100, Lengths(5, 5), Lengths(1, 1))
+    plan = Plan(warmup=0.0, requests=4)
+    with (
+        serving(script) as (_, url),
+        pytest.raises(ToolError, match=r"2 streams: .*INTERNAL: broken"),
+    ):
+        run_session(Session([1, 2], [], 1, 1, plan), Target(url, "m", 100), workload, points)
+    assert [(point.load, point.summary.answered) for point in points] == [(ClosedLoad(1), 4)]
+
+
+def test_too_short_for_a_request_is_named() -> None:
+    points: list[Measured] = []
+    workload = Workload("m", 100, Lengths(5, 5), Lengths(1, 1))
+    plan = Plan(warmup=0.0, seconds=0.1)
+    rare = Session([], [parse_rate("0.001")], 1, 1, plan)
+    with (
+        serving(lambda _: iter(())) as (_, url),
+        pytest.raises(ToolError, match=r"0\.001/s: .*--seconds"),
+    ):
+        run_session(rare, Target(url, "m", 100), workload, points)
 
 
 if __name__ == "__main__":

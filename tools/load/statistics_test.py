@@ -54,7 +54,6 @@ def test_every_figure() -> None:
     summary = summarize(trace_of(stories), WINDOW)
 
     begun = [one for one in stories if 100 <= one.intended < 110]
-    answered = [one for one in begun if one.outcome == Outcome.OK]
     served = [one for one in begun if one.outcome in (Outcome.OK, Outcome.UNFINISHED)]
     assert summary.requests == len(begun)
     for name, outcome in (
@@ -77,7 +76,7 @@ def test_every_figure() -> None:
         for one in served
         for earlier, later in zip(one.came, one.came[1:], strict=False)
     ]
-    whole = [one.ended - one.intended for one in answered]
+    whole = [one.ended - one.intended for one in served]
     lag = [one.sent - one.intended for one in begun]
     assert values(summary.first_token) == pytest.approx(expected(first))
     assert values(summary.between_tokens) == pytest.approx(expected(gaps))
@@ -119,6 +118,47 @@ def test_answers_of_one_response_have_no_gaps() -> None:
     assert summary.between_tokens == Spread(None, None, None, None)
     assert summary.first_token.max == pytest.approx(600)
     assert summary.tokens_per_response == 8
+
+
+def test_who_never_had_a_token_waited_longest() -> None:
+    """One answer after 10 ms; 99 requests were cancelled after 5 s without a token."""
+    requests = [
+        (101.0, 101.0, 101.01, Outcome.OK),
+        *[(102.0, 102.0, 107.0, Outcome.UNFINISHED)] * 99,
+    ]
+    summary = summarize(make_trace(requests, [(0, 101.01, 1)], Counter()), WINDOW)
+    for found in (summary.first_token, summary.latency):
+        assert values(found) == pytest.approx((5000.0,) * 4)
+        assert found.lower_bounds == ("p50", "p90", "p99", "max")
+    assert (summary.answered, summary.unfinished) == (1, 99)
+
+
+def test_a_first_token_before_the_cancellation_is_known() -> None:
+    trace = make_trace(
+        [(101.0, 101.0, 102.0, Outcome.OK), (101.0, 101.0, 106.0, Outcome.UNFINISHED)],
+        [(0, 101.5, 1), (1, 101.2, 1)],
+        Counter(),
+    )
+    summary = summarize(trace, WINDOW)
+    assert summary.first_token.lower_bounds == ()
+    assert summary.first_token.max == pytest.approx(500)
+    assert summary.latency.max == pytest.approx(5000)
+    assert summary.latency.lower_bounds == ("p50", "p90", "p99", "max")
+
+
+@pytest.mark.parametrize("patience", [0.2, 0.8, 2.0, 5.0, 100.0])
+def test_percentiles_are_exact_or_marked(patience: float) -> None:
+    """Against the times that there would have been, had nobody lost patience."""
+    truth = np.random.default_rng(5).exponential(1.0, 300)
+    known = truth[truth <= patience]
+    found = spread(known, np.full(len(truth) - len(known), patience))
+    exact = dict(zip(("p50", "p90", "p99", "max"), expected(truth.tolist()), strict=True))
+    for name, time in exact.items():
+        if name in found.lower_bounds:
+            assert getattr(found, name) <= time
+        else:
+            assert getattr(found, name) == pytest.approx(time)
+        assert (name in found.lower_bounds) == (time > 1e3 * patience)
 
 
 def test_spread_of_one() -> None:

@@ -48,13 +48,21 @@ class Workload:
                 raise ToolError(f"parameter {name}: --new_tokens and --ban_eos say it")
 
 
-def make_requests(workload: Workload, count: int, part: int) -> list[bytes]:
-    """So many requests, serialized; every `part` (the process that sends them) has its own."""
+@dataclasses.dataclass(frozen=True)
+class LoadRequest:
+    """A serialized request, and how many tokens its answer must have; None: EOS may end it."""
+
+    message: bytes
+    new_tokens: int | None
+
+
+def make_requests(workload: Workload, count: int, part: int) -> list[LoadRequest]:
+    """So many requests; every `part` (the process that sends them) has its own."""
     generator = np.random.default_rng([workload.seed, part])
     return [_request(workload, generator) for _ in range(count)]
 
 
-def _request(workload: Workload, generator: np.random.Generator) -> bytes:
+def _request(workload: Workload, generator: np.random.Generator) -> LoadRequest:
     source = generator.integers(
         FIRST_ORDINARY_ID, workload.vocab_size, workload.source_tokens.draw(generator)
     )
@@ -63,6 +71,5 @@ def _request(workload: Workload, generator: np.random.Generator) -> bytes:
     parameters = {**workload.parameters, "max_new_tokens": new_tokens}
     if workload.ban_eos:
         parameters["min_new_tokens"] = new_tokens
-    return to_message(
-        StreamRequest(workload.model, source.tolist(), parameters)
-    ).SerializeToString()
+    message = to_message(StreamRequest(workload.model, source.tolist(), parameters))
+    return LoadRequest(message.SerializeToString(), new_tokens if workload.ban_eos else None)

@@ -15,7 +15,7 @@ WORKLOAD = Workload("m", 500, Lengths(4, 9), Lengths(16, 32), parameters={"strea
 
 def parsed(workload: Workload, count: int, part: int = 0) -> list[service_pb2.ModelInferRequest]:
     raw = make_requests(workload, count, part)
-    return [service_pb2.ModelInferRequest.FromString(one) for one in raw]
+    return [service_pb2.ModelInferRequest.FromString(one.message) for one in raw]
 
 
 def ids(request: service_pb2.ModelInferRequest) -> list[int]:
@@ -55,6 +55,12 @@ def test_eos_may_end_an_answer() -> None:
     workload = Workload("m", 500, Lengths(4, 4), Lengths(8, 8), ban_eos=False)
     (request,) = parsed(workload, 1)
     assert "min_new_tokens" not in request.parameters
+    assert make_requests(workload, 1, 0)[0].new_tokens is None
+
+
+def test_a_request_knows_how_many_tokens_it_asks_for() -> None:
+    asked = [one.parameters["max_new_tokens"].int64_param for one in parsed(WORKLOAD, 20)]
+    assert [one.new_tokens for one in make_requests(WORKLOAD, 20, 0)] == asked
 
 
 def test_a_source_of_eos_alone() -> None:

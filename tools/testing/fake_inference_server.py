@@ -68,6 +68,14 @@ class FakeInferenceServer(service_pb2_grpc.GRPCInferenceServiceServicer):
             yield from self._answers(request)
         self.finished.set()
 
+    def ServerMetadata(self, *_: object) -> service_pb2.ServerMetadataResponse:  # noqa: N802
+        """Who this is."""
+        return service_pb2.ServerMetadataResponse(name="fake", version="0")
+
+    def ModelReady(self, *_: object) -> service_pb2.ModelReadyResponse:  # noqa: N802
+        """Every model is."""
+        return service_pb2.ModelReadyResponse(ready=True)
+
 
 @contextlib.contextmanager
 def serving(answers: Answers) -> Iterator[tuple[FakeInferenceServer, str]]:
