@@ -2,22 +2,17 @@
 
 #include <algorithm>
 
+#include "backend/core/kv_blocks.h"
+
 namespace seq2seq::cpu {
-namespace {
-
-int32_t BlocksFor(int32_t tokens, int32_t block_tokens) {
-  return (tokens + block_tokens - 1) / block_tokens;
-}
-
-}  // namespace
 
 SlotTable::SlotTable(const CallLimits& limits)
     : limits_(limits),
       check_(limits),
       slots_(limits.slots),
       pending_(static_cast<size_t>(limits.slots) * limits.decoder_tokens) {
-  const size_t self = BlocksFor(limits.decoder_tokens, limits.block_tokens);
-  const size_t cross = BlocksFor(limits.source_tokens, limits.block_tokens);
+  const size_t self = KvBlocksFor(limits.decoder_tokens, limits.block_tokens);
+  const size_t cross = KvBlocksFor(limits.source_tokens, limits.block_tokens);
   blocks_.resize(limits.slots * (self + cross));
   for (int32_t i = 0; i < limits.slots; ++i) {
     slots_[i].pending = pending_.data() + static_cast<size_t>(i) * limits.decoder_tokens;
@@ -41,10 +36,10 @@ void SlotTable::Apply(const StepPlan& plan) {
     slot.score = 0.0F;
     slot.sampling = record.sampling;
     // Surplus blocks are never reached.
-    std::copy_n(record.self_blocks.begin(), BlocksFor(CachedTokens(record), limits_.block_tokens),
+    std::copy_n(record.self_blocks.begin(), KvBlocksFor(CachedTokens(record), limits_.block_tokens),
                 slot.self_blocks);
-    std::copy_n(record.cross_blocks.begin(), BlocksFor(record.source_length, limits_.block_tokens),
-                slot.cross_blocks);
+    std::copy_n(record.cross_blocks.begin(),
+                KvBlocksFor(record.source_length, limits_.block_tokens), slot.cross_blocks);
   }
 }
 

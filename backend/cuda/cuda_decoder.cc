@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "backend/core/format.h"
+#include "backend/core/kv_blocks.h"
 #include "backend/cuda/cuda_decoder_graph.h"
 #include "backend/cuda/cuda_status.h"
 
@@ -19,10 +20,6 @@ using kernels::StepHeader;
 constexpr size_t kAlignment = 256;
 
 size_t Aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
-
-int32_t BlocksFor(int32_t tokens, int32_t block_tokens) {
-  return RoundUp(tokens, block_tokens) / block_tokens;
-}
 
 // 1, 2, 4, 8, 16, 32, then multiples of 64.
 std::vector<int32_t> BucketSizes(int32_t max_rows) {
@@ -98,8 +95,10 @@ CudaDecoder::~CudaDecoder() {
 Status CudaDecoder::Allocate() {
   const size_t slots = limits_.max_slots;
   tables_.pending_stride = limits_.max_decoder_tokens;
-  tables_.self_stride = BlocksFor(limits_.max_decoder_tokens, pool_->layout.block_tokens);
-  tables_.cross_stride = BlocksFor(limits_.max_source_tokens, pool_->layout.block_tokens);
+  tables_.self_stride =
+      static_cast<int32_t>(KvBlocksFor(limits_.max_decoder_tokens, pool_->layout.block_tokens));
+  tables_.cross_stride =
+      static_cast<int32_t>(KvBlocksFor(limits_.max_source_tokens, pool_->layout.block_tokens));
   const size_t words_a_slot =
       size_t(tables_.pending_stride) + tables_.self_stride + tables_.cross_stride;
   rows_offset_ = Aligned(sizeof(StepHeader));

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "backend/core/format.h"
+#include "backend/core/kv_blocks.h"
 #include "backend/cuda/cublas_lt.h"
 #include "backend/cuda/cuda_status.h"
 
@@ -12,8 +13,6 @@ namespace {
 
 constexpr int32_t kBlockTokens = 16;
 constexpr int32_t kEncodeTokens = 8192;
-
-int64_t BlocksFor(int32_t tokens) { return (tokens + kBlockTokens - 1) / kBlockTokens; }
 
 }  // namespace
 
@@ -86,8 +85,8 @@ Status CudaEngine::BuildPool(const DeviceWeights& weights) {
                   .block_tokens = kBlockTokens};
   const int64_t block_bytes =
       pool_.layout.BlockStride() * static_cast<int64_t>(kernels::ElementBytes(weights.type));
-  const int64_t sequence_blocks =
-      BlocksFor(options_.max_source_tokens) + BlocksFor(options_.max_decoder_tokens);
+  const int64_t sequence_blocks = KvBlocksFor(options_.max_source_tokens, kBlockTokens) +
+                                  KvBlocksFor(options_.max_decoder_tokens, kBlockTokens);
   size_t free_bytes = 0;
   size_t total_bytes = 0;
   SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaMemGetInfo(&free_bytes, &total_bytes));
@@ -104,8 +103,6 @@ Status CudaEngine::BuildPool(const DeviceWeights& weights) {
   }
   Result<DeviceBuffer> memory = DeviceBuffer::Allocate(blocks * block_bytes);
   if (!memory) {
-    // It concerns this call alone, and must not be found by what is checked next on this thread.
-    static_cast<void>(cudaGetLastError());
     return InvalidArgument(
         Format("option 'kv_cache_bytes': {} KV blocks of {} bytes do not fit; {} bytes of device "
                "memory are free ({})",

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backend/core/format.h"
+#include "backend/core/kv_blocks.h"
 
 namespace seq2seq {
 
@@ -94,7 +95,7 @@ Status CallCheck::CheckBind(const BindRecord& record) const {
 
 Status CallCheck::CheckBlocks(std::span<const BlockId> blocks, int32_t tokens, const char* kind,
                               SlotId slot) const {
-  if (static_cast<int64_t>(blocks.size()) < BlocksFor(tokens)) {
+  if (static_cast<int64_t>(blocks.size()) < KvBlocksFor(tokens, limits_.block_tokens)) {
     return Internal(Format("the bind of slot {} has {} {} blocks for {} positions", slot,
                            blocks.size(), kind, tokens));
   }

@@ -43,9 +43,6 @@ class CallCheck {
   Status CheckBind(const BindRecord& record) const;
   Status CheckBlocks(std::span<const BlockId> blocks, int32_t tokens, const char* kind,
                      SlotId slot) const;
-  int64_t BlocksFor(int32_t tokens) const {
-    return (int64_t{tokens} + limits_.block_tokens - 1) / limits_.block_tokens;
-  }
   bool Exists(SlotId slot) const { return slot >= 0 && slot < limits_.slots; }
 
   CallLimits limits_;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "backend/core/kv_blocks.h"
 #include "backend/request/request.h"
 
 namespace seq2seq {
@@ -14,14 +15,11 @@ struct KvDemand {
   int64_t total() const { return cross_blocks + self_blocks; }
 };
 
-// 64 bits: no sum of two limits of a request overflows.
 inline KvDemand KvDemandOf(const Request& request, int32_t block_tokens) {
-  const auto blocks = [block_tokens](int64_t tokens) {
-    return (tokens + block_tokens - 1) / block_tokens;
-  };
   const auto prefix = static_cast<int64_t>(request.decoder_prefix.size());
-  return {.cross_blocks = blocks(static_cast<int64_t>(request.source_ids.size())),
-          .self_blocks = blocks(prefix + request.max_new_tokens - 1)};
+  return {
+      .cross_blocks = KvBlocksFor(static_cast<int64_t>(request.source_ids.size()), block_tokens),
+      .self_blocks = KvBlocksFor(prefix + request.max_new_tokens - 1, block_tokens)};
 }
 
 }  // namespace seq2seq
