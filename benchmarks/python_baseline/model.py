@@ -16,6 +16,10 @@ from transformers import AutoModelForSeq2SeqLM
 from transformers.generation.streamers import BaseStreamer
 
 
+class _CancelledError(Exception):
+    """Whoever asked has gone; ends generate()."""
+
+
 class _ResponseStreamer(BaseStreamer):
     """Sends what generate() puts into it, but for the decoder's start token."""
 
@@ -25,6 +29,8 @@ class _ResponseStreamer(BaseStreamer):
 
     def put(self, value: torch.Tensor) -> None:
         """One token of the one sequence, on the CPU."""
+        if self._sender.is_cancelled():
+            raise _CancelledError
         if not self._started:
             self._started = True
             return
@@ -77,6 +83,10 @@ class TritonPythonModel:
                     do_sample=False,
                     num_beams=1,
                 )
+        except _CancelledError:
+            error = pb_utils.TritonError(
+                "the request was cancelled", pb_utils.TritonError.CANCELLED
+            )
         except Exception as failure:
             error = pb_utils.TritonError(f"INTERNAL: {failure}")
         final = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
