@@ -6,7 +6,8 @@
 Triton's stubs need numpy below 2; where torch and transformers are installed, numpy is often newer,
 and so are packages that transformers would import beside it and that then fail. So the environment
 sees nothing of this interpreter's packages but links to torch, transformers and what they require,
-and has a numpy of its own, from a wheel for this version of Python.
+and has a numpy of its own, from a wheel for this version of Python or a folder that holds what a
+wheel does.
 
 The stub finds an environment by the python3 on its PATH, and libpython where the dynamic loader
 looks: ENVIRONMENT/bin and ENVIRONMENT/lib. The interpreter that runs this is the one whose packages
@@ -80,7 +81,7 @@ def libpython() -> pathlib.Path:
     sys.exit(f"{name} is in none of {', '.join(filter(None, folders))}")
 
 
-def make(folder: pathlib.Path, numpy_wheel: pathlib.Path) -> pathlib.Path:
+def make(folder: pathlib.Path, numpy: pathlib.Path) -> pathlib.Path:
     """Makes the environment in a new `folder`; returns its site-packages."""
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     packages = folder / "lib" / version / "site-packages"
@@ -94,8 +95,12 @@ def make(folder: pathlib.Path, numpy_wheel: pathlib.Path) -> pathlib.Path:
     (folder / "pyvenv.cfg").write_text(settings)
     library = libpython()
     (folder / "lib" / library.name).symlink_to(library)
-    with zipfile.ZipFile(numpy_wheel) as wheel:
-        wheel.extractall(packages)
+    if numpy.is_dir():
+        for place in numpy.iterdir():
+            (packages / place.name).symlink_to(place.absolute())
+    else:
+        with zipfile.ZipFile(numpy) as wheel:
+            wheel.extractall(packages)
     for distribution in required(ROOTS).values():
         for place in places(distribution):
             link = packages / place.name
@@ -110,7 +115,9 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--numpy", required=True, type=pathlib.Path, help="a wheel, below 2")
+    parser.add_argument(
+        "--numpy", required=True, type=pathlib.Path, help="a wheel or folder, below 2"
+    )
     parser.add_argument("folder", type=pathlib.Path, help="new")
     options = parser.parse_args(arguments)
     folder = options.folder.absolute()
