@@ -45,12 +45,15 @@ class TritonPythonModel:
     """The class that Triton's Python backend looks for."""
 
     def initialize(self, args: dict[str, str]) -> None:
-        """Loads the checkpoint that lies beside this file."""
+        """Loads the checkpoint that lies beside this file, and makes first use of everything."""
         on_gpu = args["model_instance_kind"] == "GPU"
         self._device = f"cuda:{args['model_instance_device_id']}" if on_gpu else "cpu"
         folder = pathlib.Path(args["model_repository"]) / args["model_version"]
         model = AutoModelForSeq2SeqLM.from_pretrained(folder, dtype="auto")
         self._model = model.to(self._device).eval()
+        self._model.generate(
+            torch.ones(1, 16, dtype=torch.int64, device=self._device), max_length=3
+        )
         self._threads: list[threading.Thread] = []
 
     def execute(self, requests: list[Any]) -> None:
