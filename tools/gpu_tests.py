@@ -239,8 +239,9 @@ def run_all(runs: list[Run], options: argparse.Namespace) -> bool:
             for done in concurrent.futures.as_completed(started):
                 outcomes.append(done.result())
                 print(outcomes[-1], flush=True)
-    if options.output:
-        write_results(sorted(outcomes, key=lambda one: one.name), options)
+                # Each time: what is known is kept if this is ended before its end.
+                if options.output:
+                    write_results(sorted(outcomes, key=lambda one: one.name), options)
     return all(one.outcome == "ok" for one in outcomes)
 
 
