@@ -77,11 +77,6 @@ class DecodeBench {
   }
 
  private:
-  template <typename T>
-  static T* As(const DeviceArray& array) {
-    return static_cast<T*>(array.get());
-  }
-
   // What an attention's queries come from.
   Product QueryProduct(bool cross) const {
     return {cross ? "query" : "qkv",

@@ -83,11 +83,6 @@ class EncoderBench {
  private:
   static constexpr size_t kNumberBytes = 2;
 
-  template <typename T>
-  static T* As(const DeviceArray& array) {
-    return static_cast<T*>(array.get());
-  }
-
   // Of an operand with so many numbers a token.
   size_t Bytes(int32_t width) const { return size_t(tokens_) * width * kNumberBytes; }
   static size_t WeightBytes(int32_t outputs, int32_t inputs) {

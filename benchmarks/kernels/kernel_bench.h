@@ -59,6 +59,11 @@ struct DeviceFree {
 };
 using DeviceArray = std::unique_ptr<void, DeviceFree>;
 
+template <typename T>
+T* As(const DeviceArray& array) {
+  return static_cast<T*>(array.get());
+}
+
 // Device memory full of 16-bit numbers of magnitude 1, alike in float16 and bfloat16.
 DeviceArray RandomNumbers(size_t bytes);
 
