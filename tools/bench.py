@@ -129,9 +129,9 @@ def _measure(session: Session, target: Target) -> None:
     points: list[Measured] = []
     try:
         run_session(session, target, _workload(target), points)
-    except (ToolError, KeyboardInterrupt) as error:
+    except (ToolError, KeyboardInterrupt, SystemExit) as error:
         if points:
-            _report(points, about, str(error) or "interrupted")
+            _report(points, about, str(error) if isinstance(error, ToolError) else "interrupted")
         raise
     _report(points, about, None)
 

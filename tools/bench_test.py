@@ -3,8 +3,10 @@
 import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,13 +27,20 @@ SERVED = (f"--checkpoint={CHECKPOINT}", "--option=max_source_tokens=32")
 SHORT = ("--warmup=0", "--source_tokens=4-20", "--processes=2")
 
 
-def bench(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def started(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     environment = os.environ | {
         "BUILD_WORKING_DIRECTORY": str(folder),
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
     }
     command = [sys.executable, str(room_file("tools/bench.py")), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=240)
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment)
+
+
+def bench(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    with started(folder, *arguments) as process:
+        output, errors = process.communicate(timeout=240)
+    return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
 
 
 def results(folder: Path, *arguments: str) -> dict[str, Any]:
@@ -121,6 +130,30 @@ def test_a_bad_load_leaves_the_results_before(tmp_path: Path) -> None:
     values = json.loads((tmp_path / "result.json").read_text())
     assert [point["load"]["streams"] for point in values["points"]] == [1]
     assert "INTERNAL: broken" in values["failure"]
+
+
+def test_a_signal_leaves_the_results_before(tmp_path: Path) -> None:
+    number = itertools.count()
+    second_load, end = threading.Event(), threading.Event()
+
+    def script(_: Any) -> Iterator[Any]:
+        if next(number) >= 4:
+            second_load.set()
+            end.wait(60)
+        yield answer([1], final=True)
+
+    with serving(script) as (_, url):
+        flags = (f"--url={url}", "--model=m", "--streams=1,2", "--requests=4", "--new_tokens=1")
+        with started(tmp_path, *flags, *SHORT, "--output=result.json") as process:
+            assert second_load.wait(120)
+            process.terminate()
+            output, _ = process.communicate(timeout=60)
+        end.set()
+    assert process.returncode == 128 + signal.SIGTERM
+    assert output.splitlines()[-1].startswith("| 1 stream ")
+    values = json.loads((tmp_path / "result.json").read_text())
+    assert [point["load"]["streams"] for point in values["points"]] == [1]
+    assert values["failure"] == "interrupted"
 
 
 def test_a_full_queue_is_counted(tmp_path: Path) -> None:

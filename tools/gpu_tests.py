@@ -7,6 +7,7 @@ all sources belong). Python's standard library is enough. From the repository's 
 
     tools/gpu_tests.py --googletest DIR --json DIR
     tools/gpu_tests.py --googletest DIR --json DIR --sanitize --only projection
+    tools/gpu_tests.py --no-build --build-dir DIR --parallel 4 --output FOLDER
 """
 
 import argparse
@@ -21,8 +22,13 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))  # started by its name, this file's folder stands there
+
+from tools.lib import results  # noqa: E402
+
 INCLUDE = re.compile(r'^#include "((?:backend|benchmarks|tests)/[^"]+)"', re.MULTILINE)
 # The flags of backend/cpu/kernels/BUILD.bazel: each source there is for one instruction set.
 AVX2 = ["-mavx2", "-mfma", "-mf16c"]
@@ -185,21 +191,86 @@ class Build:
         return built
 
 
-def run_logged(
-    name: str, command: list[str], options: argparse.Namespace, environment: dict[str, str]
-) -> bool:
-    """Runs one program with a deadline; its output goes to a log, its outcome to the terminal."""
-    log = options.logs / f"{name}.log"
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A program to run: `alone` if nothing else may use the device meanwhile."""
+
+    name: str
+    command: list[str]
+    alone: bool = False
+    environment: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """How a run ended. `said` are the counts and summaries that it printed."""
+
+    name: str
+    outcome: str
+    seconds: float
+    said: str
+    failures: list[str]
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.outcome:8} {self.name:58} {self.seconds:6.1f} s  {self.said}",
+            *self.failures,
+        ]
+        return "\n         ".join(lines)
+
+
+def runs_alone(test: Program) -> bool:
+    """Whether Bazel runs it alone, too: its rule has the tag `exclusive`."""
+    build = ROOT / test.main.parent / "BUILD.bazel"
+    text = build.read_text() if build.exists() else ""
+    rule = re.search(
+        rf'^cc_test\(\n    name = "{test.name}",.*?^\)', text, re.MULTILINE | re.DOTALL
+    )
+    return rule is not None and '"exclusive"' in rule[0]
+
+
+def run_all(runs: list[Run], options: argparse.Namespace) -> bool:
+    """Runs the programs, options.parallel at a time, then one by one those that need be alone."""
+    options.logs.mkdir(parents=True, exist_ok=True)
+    outcomes: list[Outcome] = []
+    for workers, alone in ((options.parallel, False), (1, True)):
+        with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+            started = [pool.submit(run_logged, run, options) for run in runs if run.alone == alone]
+            for done in concurrent.futures.as_completed(started):
+                outcomes.append(done.result())
+                print(outcomes[-1], flush=True)
+                # Each time: what is known is kept if this is ended before its end.
+                if options.output:
+                    write_results(sorted(outcomes, key=lambda one: one.name), options)
+    return all(one.outcome == "ok" for one in outcomes)
+
+
+def write_results(outcomes: list[Outcome], options: argparse.Namespace) -> None:
+    """tests.json and tests.log (sanitizer.json, sanitizer.log) in the folder options.output."""
+    name = "tests" if options.sanitizers is None else "sanitizer"
+    values = results.provenance() | {"runs": [dataclasses.asdict(one) for one in outcomes]}
+    results.write_json(options.output / f"{name}.json", values)
+    with (options.output / f"{name}.log").open("w") as log:
+        print(f"{results.device(values)}; commit {values['commit']}, {values['date']}", file=log)
+        print(*outcomes, sep="\n", file=log)
+        for one in outcomes:
+            text = (options.logs / f"{one.name}.log").read_text(errors="replace")
+            print(f"\n== {one.name}\n{text}", file=log)
+
+
+def run_logged(run: Run, options: argparse.Namespace) -> Outcome:
+    """Runs one program with a deadline; its output goes to a log."""
+    log = options.logs / f"{run.name}.log"
     begin = time.monotonic()
     with log.open("w") as output:
         try:
             code = subprocess.run(
-                command,
+                run.command,
                 cwd=ROOT,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 timeout=options.timeout,
-                env=os.environ | environment,
+                env=os.environ | run.environment,
                 check=False,
             ).returncode
         except subprocess.TimeoutExpired:
@@ -208,45 +279,40 @@ def run_logged(
     counts = re.findall(r"^\[  PASSED  \] \d+ tests?\.", text, re.MULTILINE)
     summary = re.findall(r"^=+ (?:ERROR|RACECHECK) SUMMARY.*", text, re.MULTILINE)
     outcome = {0: "ok", None: f"did not end in {options.timeout} s"}.get(code, "FAILED")
-    said = " ".join([*counts, *summary])
-    print(f"{outcome:8} {name:58} {time.monotonic() - begin:6.1f} s  {said}", flush=True)
+    failures = []
     if code != 0:
         # GoogleTest names each failed test twice: when it ends, with its time, and in the end.
         failures = re.findall(r"^\[  FAILED  \] \S+\.\S+(?:, where .*)?$", text, re.MULTILINE)
         failures = [failure for failure in failures if not failure.endswith(" ms)")]
-        print("\n".join(f"         {line}" for line in dict.fromkeys(failures)))
-        print(f"         see {log}")
-    return code == 0
+        failures = [*dict.fromkeys(failures), f"see {log}"]
+    seconds = round(time.monotonic() - begin, 1)
+    return Outcome(run.name, outcome, seconds, " ".join([*counts, *summary]), failures)
 
 
-def run_tests(build: Build, tests: list[Program], options: argparse.Namespace) -> bool:
-    """Runs the tests, each alone on the GPU."""
+def plain_runs(build: Build, tests: list[Program], options: argparse.Namespace) -> Iterator[Run]:
+    """The tests as they are."""
     environment = {}
     if options.checkpoints:
         folders = os.pathsep.join(str(folder.resolve()) for folder in options.checkpoints)
         environment["SEQ2SEQ_PARITY_CHECKPOINTS"] = folders
-    options.logs.mkdir(parents=True, exist_ok=True)
-    good = True
     for test in tests:
         command = [str(build.folder / test.name), f"--gtest_filter={options.gtest_filter}"]
         command.append(f"--gtest_output=xml:{options.logs.resolve()}/{test.name}.xml")
-        good = run_logged(test.name, command, options, environment) and good
-    return good
+        yield Run(test.name, command, runs_alone(test), environment)
 
 
-def run_sanitizers(build: Build, tests: list[Program], options: argparse.Namespace) -> bool:
-    """Runs the tests under each of compute-sanitizer's tools."""
+def sanitizer_runs(
+    build: Build, tests: list[Program], options: argparse.Namespace
+) -> Iterator[Run]:
+    """The tests under each of compute-sanitizer's tools."""
     sanitizer = shutil.which("compute-sanitizer") or f"{options.cuda}/bin/compute-sanitizer"
-    options.logs.mkdir(parents=True, exist_ok=True)
-    good = True
     for tool in options.sanitizers:
         for test in tests:
             if tool in KERNEL_SANITIZERS and test.main.parent.name != "kernels":
                 continue
             command = [sanitizer, "--tool", tool, "--error-exitcode", "1"]
             command += [str(build.folder / test.name), f"--gtest_filter={NOT_SANITIZED}"]
-            good = run_logged(f"{test.name}.{tool}", command, options, {}) and good
-    return good
+            yield Run(f"{test.name}.{tool}", command, runs_alone(test))
 
 
 def googletest_folder(given: pathlib.Path, parser: argparse.ArgumentParser) -> pathlib.Path:
@@ -269,6 +335,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--arch", default="native", help="nvcc's -arch, such as sm_90")
     parser.add_argument("--build-dir", type=folder, default=folder("/tmp/seq2seq_gpu_tests"))
     parser.add_argument("--logs", type=folder, help="for logs and XML; default BUILD_DIR/logs")
+    parser.add_argument("--output", type=folder, help="for outcomes and output, as JSON and a log")
+    parser.add_argument(
+        "--parallel", type=int, default=1, help="programs that run at once, if Bazel may, too"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--only", default="", help="a regular expression of programs' names")
     parser.add_argument("--gtest-filter", default="*", help="GoogleTest's; -A leaves A out")
@@ -331,8 +401,8 @@ def main(arguments: list[str]) -> int:
     if options.build_only:
         return 0 if good else 1
     tests = [each for each in built if each.is_test]
-    run = run_tests if options.sanitizers is None else run_sanitizers
-    return 0 if run(build, tests, options) and good else 1
+    runs = plain_runs if options.sanitizers is None else sanitizer_runs
+    return 0 if run_all(list(runs(build, tests, options)), options) and good else 1
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The GPU tests' script finds programs and sources by itself."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -98,6 +99,65 @@ def test_what_was_not_built_is_a_failure(tmp_path, capsys):
     said = capsys.readouterr().out
     assert "FAILED   sum_gpu_test: not built" in said
     assert said.count("ok       sum_test") == 2
+
+
+def script(path: Path, text: str) -> None:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+@pytest.mark.usefixtures("_tree")
+def test_some_run_side_by_side_and_some_alone(tmp_path, capsys):
+    rules = [
+        f'cc_test(\n    name = "{name}",\n    tags = [{tags}],\n)\n'
+        for name, tags in (("sum_test", '"gpu"'), ("sum_gpu_test", '"exclusive"'))
+    ]
+    (tmp_path / "backend/kernels/BUILD.bazel").write_text("\n".join(rules))
+    folder = tmp_path / "build"
+    folder.mkdir()
+    # Each of the first two waits for the other; the third one sees whether either still runs.
+    for own, other in (("sum_test", "engine_gpu_test"), ("engine_gpu_test", "sum_test")):
+        wait = f"touch {folder}/{own}.on; until [ -e {folder}/{other}.on ]; do sleep 0.01; done"
+        script(folder / own, f"{wait}; sleep 0.2; touch {folder}/{own}.off")
+    script(
+        folder / "sum_gpu_test", f"test -e {folder}/sum_test.off -a -e {folder}/engine_gpu_test.off"
+    )
+    arguments = ["--no-build", "--build-dir", str(folder), "--parallel", "2", "--timeout", "20"]
+    assert gpu_tests.main([*arguments, "--output", str(tmp_path / "results")]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("ok       sum_gpu_test")
+    written = json.loads((tmp_path / "results/tests.json").read_text())
+    assert {run["name"]: run["outcome"] for run in written["runs"]} == dict.fromkeys(
+        ("engine_gpu_test", "sum_gpu_test", "sum_test"), "ok"
+    )
+
+
+@pytest.mark.usefixtures("_tree")
+def test_results_hold_failures_and_output(tmp_path):
+    folder = tmp_path / "build"
+    folder.mkdir()
+    script(folder / "sum_test", "echo '[  FAILED  ] Sum.Few'; exit 1")
+    arguments = ["--no-build", "--build-dir", str(folder), "--only", "^sum_test"]
+    assert gpu_tests.main([*arguments, "--output", str(tmp_path)]) == 1
+    (run,) = json.loads((tmp_path / "tests.json").read_text())["runs"]
+    assert (run["outcome"], run["failures"][0]) == ("FAILED", "[  FAILED  ] Sum.Few")
+    log = (tmp_path / "tests.log").read_text()
+    assert "\n== sum_test\n[  FAILED  ] Sum.Few\n" in log
+
+
+@pytest.mark.usefixtures("_tree")
+def test_sanitizers_run_beside_each_other(tmp_path, monkeypatch):
+    folder = tmp_path / "build"
+    folder.mkdir()
+    script(folder / "sum_test", "")
+    script(folder / "compute-sanitizer", "echo '========= ERROR SUMMARY: 0 errors'")
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+    arguments = ["--no-build", "--build-dir", str(folder), "--only", "^sum_test", "--parallel", "4"]
+    assert gpu_tests.main([*arguments, "--output", str(tmp_path), "--sanitize"]) == 0
+    runs = json.loads((tmp_path / "sanitizer.json").read_text())["runs"]
+    assert [run["name"] for run in runs] == sorted(
+        f"sum_test.{tool}" for tool in gpu_tests.SANITIZERS
+    )
+    assert {run["said"] for run in runs} == {"========= ERROR SUMMARY: 0 errors"}
 
 
 @pytest.mark.usefixtures("_tree")

@@ -2,8 +2,9 @@
 
   random_checkpoint --shape=t5_1_5b --output=DIR [--dtype=bfloat16] [--seed=0]
 
-The shape is t5_small, t5_1_5b (1.57e9 parameters), or a folder with a config.json. The same seed
-gives the same weights; what they generate means nothing, but varies as real answers do.
+The shape is t5_small, t5_1_5b (1.52e9 parameters, embeddings not counted), or a folder with a
+config.json. The same seed gives the same weights; what they generate means nothing, but varies as
+real answers do.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,6 @@
 """A comparison as a table, as JSON with the machine that made it, and as a plot."""
 
 import dataclasses
-import datetime
-import json
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -11,8 +9,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.cpu.comparison import Comparison
 from benchmarks.cpu.workload import Workload
-from tools.lib import machine
-from tools.lib.errors import ToolError
+from tools.lib import results
 
 _HEADINGS = (
     "sequences",
@@ -28,9 +25,9 @@ _HEADINGS = (
 
 def table(comparison: Comparison) -> str:
     """The rows as a Markdown table."""
-    lines = [_HEADINGS, ("--:", "---", *["--:"] * (len(_HEADINGS) - 2))]
+    rows = []
     for row in comparison.rows:
-        lines.append(
+        rows.append(
             (
                 str(row.sequences),
                 row.engine,
@@ -42,17 +39,7 @@ def table(comparison: Comparison) -> str:
                 f"{comparison.peak_rss_mib[row.engine]:.0f}",
             )
         )
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(f"| {' | '.join(_justified(line, widths))} |" for line in lines)
-
-
-def _justified(line: tuple[str, ...], widths: list[int]) -> list[str]:
-    """The cells, numbers to the right as the second line says."""
-    cells = zip(_HEADINGS, line, widths, strict=True)
-    return [
-        cell.ljust(width) if heading == "engine" else cell.rjust(width)
-        for heading, cell, width in cells
-    ]
+    return results.markdown_table(_HEADINGS, rows, texts={"engine"})
 
 
 def facts(
@@ -63,9 +50,7 @@ def facts(
     `load_before` is the machine's load average before the run: other work spoils the figures.
     """
     return {
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "commit": machine.commit(),
-        "machine": machine.machine(),
+        **results.provenance(),
         "ctranslate2": metadata.version("ctranslate2"),
         "load_before": round(load_before, 2),
         "threads": threads,
@@ -78,16 +63,12 @@ def facts(
 def write(path: Path, values: dict[str, Any]) -> Path:
     """Writes `values`, as `facts` returns them, to `path`, and their plot beside it as a PNG."""
     plot = path.with_suffix(".png")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
-        _plot(plot, values)
-    except OSError as error:
-        raise ToolError(f"{error.filename or path}: {error.strerror}") from error
+    results.write_json(path, values)
+    results.write_plot(plot, _figure(values))
     return plot
 
 
-def _plot(path: Path, values: dict[str, Any]) -> None:
+def _figure(values: dict[str, Any]) -> Figure:
     rows = values["rows"]
     engines = list(dict.fromkeys(row["engine"] for row in rows))
     counts = list(dict.fromkeys(row["sequences"] for row in rows))
@@ -116,4 +97,4 @@ def _plot(path: Path, values: dict[str, Any]) -> None:
         f"T5-small, {work['source_tokens']} tokens in, {work['new_tokens']} out, "
         f"{values['threads']} threads on {host['cpu']} ({host['cores']} cores)"
     )
-    figure.savefig(path, dpi=120, metadata={"Software": None})
+    return figure

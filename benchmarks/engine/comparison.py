@@ -35,8 +35,9 @@ class Row:
       first_token_ms: until every sequence has a token.
       step_ms: from there to the end, by the remaining steps.
       floor_share: the least possible time by the time that it took.
-      equal_first: share of the sequences whose first token is the first engine's.
-      equal_tokens: share of all tokens that are the first engine's at the same place.
+      equal_first: share of the sequences whose first token is the reference's: of the first
+        engine that runs the model itself. None for one that stands in.
+      equal_tokens: share of all tokens that are the reference's at the same place.
       spread: (slowest, fastest) round in tokens a second.
       error: why the engine could not be measured; all figures are None then.
     """
@@ -125,7 +126,7 @@ def _rows(
     medians = {name: statistics.median(values) for name, values in rates.items()}
     peer = max((medians[name] for name in TRANSLATORS if name in medians), default=None)
     least = floor(job.config, batch, job.source_tokens, job.new_tokens).seconds(job.new_tokens)
-    ours = taken[participants[0].name]
+    reference = next((taken[one.name] for one in participants if not one.stands_in), [])
     rows = []
     for one in participants:
         if one.name not in medians:
@@ -135,6 +136,7 @@ def _rows(
         first = statistics.median(m.first_token_seconds for m in measurements)
         steps = [(m.seconds - m.first_token_seconds) / (job.new_tokens - 1) for m in measurements]
         rate = medians[one.name]
+        comparable = reference and not one.stands_in
         rows.append(
             Row(
                 batch,
@@ -144,8 +146,10 @@ def _rows(
                 first_token_ms=1e3 * first,
                 step_ms=1e3 * statistics.median(steps),
                 floor_share=least * rate / (batch * job.new_tokens),
-                equal_first=_equal(measurements[0], ours[0], 1) if ours else None,
-                equal_tokens=_equal(measurements[0], ours[0], job.new_tokens) if ours else None,
+                equal_first=_equal(measurements[0], reference[0], 1) if comparable else None,
+                equal_tokens=_equal(measurements[0], reference[0], job.new_tokens)
+                if comparable
+                else None,
                 spread=(min(rates[one.name]), max(rates[one.name])),
                 rounds=len(measurements),
             )

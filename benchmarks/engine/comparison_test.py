@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.cpu.measurement import Measurement
 from benchmarks.cpu.peer_engine import PeerEngine
+from benchmarks.engine.bart import BART_LARGE
 from benchmarks.engine.comparison import Job, Row, compare
 from benchmarks.engine.engines import Participant
 from benchmarks.engine.models import prepare
@@ -121,6 +122,32 @@ def test_figures_and_failures() -> None:
     assert slow.calls == [3, 3, 3]
     assert any("out of memory" in text for text in heard)
     assert rows[4, OURS].ratio == pytest.approx(2)
+
+
+def test_tokens_are_not_held_against_a_stand_in() -> None:
+    config = dataclasses.replace(T5_1_5B, **SIZES)
+    participants = [
+        Participant(OURS, Canned(1.5, [5, 6, 7]), rounds=1, stands_in=True),
+        Participant(PEER, Canned(3.0, [4, 4, 4]), rounds=1),
+        Participant("CTranslate2 bfloat16", Canned(3.0, [4, 4, 5]), rounds=1),
+    ]
+    job = Job(config, batches=(2,), source_tokens=5, new_tokens=3)
+    ours, peer, other = all_rows(participants, job)
+    assert ours.ratio == pytest.approx(2)
+    assert (ours.equal_first, ours.equal_tokens) == (None, None)
+    assert peer.equal_tokens == 1
+    assert (other.equal_first, other.equal_tokens) == (1, pytest.approx(2 / 3))
+
+
+def test_a_stand_in_is_what_our_engine_loads(tmp_path: pathlib.Path) -> None:
+    sizes = dataclasses.replace(BART_LARGE, **SIZES)
+    stand_in = dataclasses.replace(sizes, model_type="t5", relative_buckets=32, scaled_head=True)
+    folders = prepare(tmp_path, "bart", sizes, stand_in)
+    worker = str(room_file("benchmarks/engine/engine_worker"))
+    with ProcessEngine([worker, str(folders.stand_in), "cpu", "float32"]) as engine:
+        measurement = engine.measure([[5, 6, 1]], 4, seconds=60)
+    assert [len(ids) for ids in measurement.ids] == [4]
+    assert prepare(tmp_path, "bart", sizes, stand_in) == folders
 
 
 def test_too_few_tokens_are_a_failure() -> None:

@@ -1,4 +1,5 @@
-// Times the CUDA engine on one shape: whole batches of equal requests, greedy, random weights.
+// Times the CUDA engine on a shape of model_shape.h: whole batches of equal requests, greedy,
+// random weights.
 //
 //   cuda_engine_benchmark [--join] [shape] [dtype] [source tokens] [new tokens] [batch ...]
 //
@@ -8,6 +9,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -16,38 +18,12 @@
 #include "backend/cuda/cuda_engine.h"
 #include "backend/testing/engine_driver.h"
 #include "backend/testing/memory_checkpoint.h"
-#include "backend/testing/tiny_checkpoint.h"
+#include "benchmarks/engine/model_shape.h"
 
 namespace seq2seq {
 namespace {
 
 constexpr int kRepeats = 3;
-
-TinyCheckpointOptions ShapeNamed(const std::string& name, DType dtype) {
-  TinyCheckpointOptions shape{.vocab_size = 32128,
-                              .d_model = 1536,  // 1.52e9 parameters
-                              .d_kv = 64,
-                              .num_heads = 24,
-                              .d_ff = 3584,
-                              .num_layers = 24,
-                              .num_decoder_layers = 24,
-                              .buckets = 32,
-                              .max_distance = 128,
-                              .dtype = dtype};
-  if (name == "flan-t5-xl") {
-    shape.d_model = 2048;
-    shape.num_heads = 32;
-    shape.d_ff = 5120;
-  } else if (name == "t5-small") {
-    shape.d_model = 512;
-    shape.num_heads = 8;
-    shape.d_ff = 2048;
-    shape.num_layers = 6;
-    shape.num_decoder_layers = 6;
-    shape.feed_forward_proj = "relu";
-  }
-  return shape;
-}
 
 double Median(std::vector<double> values) {
   if (values.empty()) return 0.0;
@@ -110,10 +86,12 @@ Status Measure(std::shared_ptr<const DeviceWeights> weights, DecodeStart start, 
 
 Status Benchmark(DecodeStart start, const std::string& shape, DType dtype, int32_t source,
                  int32_t tokens, const std::vector<int32_t>& batches) {
+  const std::optional<TinyCheckpointOptions> options = ModelShape(shape, dtype);
+  if (!options) return InvalidArgument("no shape " + shape);
   SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaSetDevice(0));
   std::shared_ptr<const DeviceWeights> weights;
   {
-    const MemoryCheckpoint checkpoint(ShapeNamed(shape, dtype));
+    const MemoryCheckpoint checkpoint(*options);
     SEQ2SEQ_ASSIGN_OR_RETURN(weights, DeviceWeights::Load(checkpoint, dtype));
   }
   std::printf("shape %s, %s, %d source tokens, %d new tokens\n", shape.c_str(),
@@ -135,7 +113,7 @@ int main(int argc, char** argv) {
     --argc;
     ++argv;
   }
-  const std::string shape = argc > 1 ? argv[1] : "1.5b";
+  const std::string shape = argc > 1 ? argv[1] : "t5_1_5b";
   const DType dtype = ParseDType(argc > 2 ? argv[2] : "bfloat16").value_or(DType::kBFloat16);
   const int32_t source = argc > 3 ? std::atoi(argv[3]) : 512;
   const int32_t tokens = argc > 4 ? std::atoi(argv[4]) : 128;

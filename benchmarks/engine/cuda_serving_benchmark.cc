@@ -28,6 +28,7 @@
 #include "backend/scheduler/scheduler.h"
 #include "backend/scheduler/scheduler_observer.h"
 #include "backend/testing/memory_checkpoint.h"
+#include "benchmarks/engine/model_shape.h"
 
 namespace seq2seq {
 namespace {
@@ -301,14 +302,7 @@ Status Benchmark(int32_t slots, const std::vector<double>& shares) {
   SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaSetDevice(0));
   std::shared_ptr<const DeviceWeights> weights;
   {
-    const MemoryCheckpoint checkpoint({.vocab_size = 32128,  // 1.52e9 parameters
-                                       .d_model = 1536,
-                                       .d_kv = 64,
-                                       .num_heads = 24,
-                                       .d_ff = 3584,
-                                       .num_layers = 24,
-                                       .num_decoder_layers = 24,
-                                       .dtype = DType::kBFloat16});
+    const MemoryCheckpoint checkpoint(*ModelShape("t5_1_5b", DType::kBFloat16));
     SEQ2SEQ_ASSIGN_OR_RETURN(weights, DeviceWeights::Load(checkpoint, DType::kBFloat16));
   }
   {

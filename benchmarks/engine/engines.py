@@ -18,6 +18,7 @@ from tools.lib.paths import room_file
 from tools.lib.worker import Worker
 
 OURS = "seq2seq bfloat16"
+OURS_STANDING_IN = f"{OURS}, T5 of the same sizes"
 TRANSLATORS = {"CTranslate2 float16": "float16", "CTranslate2 bfloat16": "bfloat16"}
 TRANSFORMERS = "transformers bfloat16"
 ENGINES = (OURS, *TRANSLATORS, TRANSFORMERS)
@@ -37,11 +38,15 @@ class Engine(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Participant:
-    """An engine that takes part in the first `rounds` rounds."""
+    """An engine that takes part in the first `rounds` rounds.
+
+    `stands_in`: it runs another model than the others, whose tokens mean nothing beside theirs.
+    """
 
     name: str
     engine: Engine
     rounds: int
+    stands_in: bool = False
 
     def measure(self, sources: list[list[int]], new_tokens: int) -> Measurement:
         """See Engine."""
@@ -83,6 +88,8 @@ def started(options: EngineOptions, folders: ModelFolders) -> Iterator[list[Part
             if name not in options.names:
                 continue
             rounds = options.rounds
+            label = name
+            stands_in = name == OURS and folders.stand_in is not None
             if name in TRANSLATORS:
                 arguments = (str(folders.peer), 1, "cuda", TRANSLATORS[name])
                 with cublas.on_library_path(scratch):
@@ -94,9 +101,11 @@ def started(options: EngineOptions, folders: ModelFolders) -> Iterator[list[Part
                 engine = stack.enter_context(ProcessEngine(command))
                 rounds = options.transformers_rounds
             else:
-                command = [str(options.worker), str(folders.checkpoint), "cuda", "bfloat16"]
+                checkpoint = folders.stand_in or folders.checkpoint
+                label = OURS_STANDING_IN if stands_in else OURS
+                command = [str(options.worker), str(checkpoint), "cuda", "bfloat16"]
                 engine = stack.enter_context(ProcessEngine(command))
-            participants.append(Participant(name, engine, rounds))
+            participants.append(Participant(label, engine, rounds, stands_in))
         yield participants
 
 

@@ -10,8 +10,6 @@ Prints a table a model and writes all as JSON with a plot beside it. docs/benchm
 measured and how.
 """
 
-import dataclasses
-import datetime
 import importlib.util
 import os
 import sys
@@ -35,7 +33,7 @@ from benchmarks.engine.engines import (
     transformers_versions,
 )
 from benchmarks.engine.models import prepare
-from tools.lib import command, paths
+from tools.lib import command, paths, results
 from tools.lib.errors import ToolError
 
 _BUILT_WORKER = "benchmarks/engine/engine_worker"
@@ -76,7 +74,7 @@ def main(arguments: Sequence[str]) -> None:
         if _PREPARE_ONLY.value:
             for name in _CASES.value:
                 _say(f"writing {name}")
-                prepare(models, name, CASES[name].config)
+                prepare(models, name, CASES[name].config, CASES[name].stand_in)
             return
         _measure(models)
 
@@ -84,7 +82,7 @@ def main(arguments: Sequence[str]) -> None:
 def _measure(models: Path) -> None:
     options, versions = _options()
     output = _output()
-    results = []
+    cases: list[report.CaseResult] = []
     begin = time.monotonic()
 
     def progress(text: str) -> None:
@@ -93,26 +91,28 @@ def _measure(models: Path) -> None:
     for name in _CASES.value:
         case = CASES[name]
         progress(f"{case.title}: model")
-        folders = prepare(models, name, case.config)
+        folders = prepare(models, name, case.config, case.stand_in)
         job = Job(
             config=case.config,
             batches=tuple(_BATCHES.value or case.batches),
             source_tokens=_SOURCE_TOKENS.value,
             new_tokens=_NEW_TOKENS.value,
         )
-        names = [one for one in options.names if not (case.missing and one == OURS)]
         rows: list[Row] = []
-        results.append(report.CaseResult(case.title, job, rows, case.missing))
-        with started(dataclasses.replace(options, names=names), folders) as participants:
-            for more in compare(participants, job, progress):
-                if all(row.error for row in more):
-                    raise ToolError(f"{case.title}: no engine could be measured: {more[0].error}")
-                rows += more
-                # What is measured is kept, whatever comes next.
-                facts = report.facts(results, versions, _arguments())
-                report.write(output, facts)
-        report.plot(output.with_suffix(".png"), facts)
-        print(report.text(results[-1]), flush=True)
+        cases.append(report.CaseResult(case.title, job, rows, case.note))
+        try:
+            with started(options, folders) as participants:
+                for more in compare(participants, job, progress):
+                    if all(row.error for row in more):
+                        raise ToolError(f"{case.title}: no engine ran: {more[0].error}")
+                    rows += more
+                    # What is measured is kept, whatever comes next.
+                    results.write_json(output, report.facts(cases, versions, _arguments()))
+        finally:
+            if rows:
+                facts = report.facts(cases, versions, _arguments())
+                report.plot(output.with_suffix(".png"), facts)
+                print(report.text(cases[-1]), flush=True)
     _say(f"written: {output}, {output.with_suffix('.png')}")
 
 
@@ -168,8 +168,7 @@ def _output() -> Path:
     if _OUTPUT.value:
         return paths.from_user(_OUTPUT.value)
     checkout = os.environ.get("BUILD_WORKSPACE_DIRECTORY") or paths.room_file("")
-    today = datetime.datetime.now(datetime.UTC).date()
-    return Path(checkout) / report.default_folder(today) / "engine.json"
+    return Path(checkout) / results.default_folder() / "engine.json"
 
 
 def _say(text: str) -> None:

@@ -21,18 +21,27 @@ _THREADS = min(16, os.cpu_count() or 1)
 
 @dataclasses.dataclass(frozen=True)
 class ModelFolders:
-    """A Hugging Face checkpoint in bfloat16 and a CTranslate2 model in float16."""
+    """A Hugging Face checkpoint in bfloat16 and a CTranslate2 model in float16.
+
+    `stand_in` is a checkpoint that this project's engine loads instead.
+    """
 
     checkpoint: Path
     peer: Path
+    stand_in: Path | None = None
 
 
-def prepare(folder: Path, name: str, config: ModelConfig) -> ModelFolders:
-    """Writes both to folder/name, unless they are there already."""
+def prepare(
+    folder: Path, name: str, config: ModelConfig, stand_in: ModelConfig | None = None
+) -> ModelFolders:
+    """Writes all of them to folder/name, unless they are there already."""
     final = folder / name
     if not final.is_dir():
         unfinished = folder / f"{name}.unfinished"
         shutil.rmtree(unfinished, ignore_errors=True)
+        if stand_in:
+            weights = RandomWeights(stand_in, _SEED)
+            write_checkpoint(unfinished / "stand_in", stand_in, weights, "bfloat16")
         if config.model_type == bart.MODEL_TYPE:
             weights = bart.RandomWeights(config, _SEED)
             bart.write_checkpoint(unfinished / "checkpoint", config, weights, "bfloat16")
@@ -42,7 +51,8 @@ def prepare(folder: Path, name: str, config: ModelConfig) -> ModelFolders:
             write_checkpoint(unfinished / "checkpoint", config, weights, "bfloat16")
             write_peer_model(unfinished / "peer", config, _rounded(weights), "float16")
         unfinished.rename(final)
-    return ModelFolders(final / "checkpoint", final / "peer")
+    stand_in_folder = final / "stand_in" if stand_in else None
+    return ModelFolders(final / "checkpoint", final / "peer", stand_in_folder)
 
 
 def _rounded(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -1,10 +1,7 @@
 """A run as Markdown tables, as JSON with the machine that made it, and as a plot."""
 
-import contextlib
 import dataclasses
-import datetime
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +10,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.engine.comparison import Job, Row
 from benchmarks.engine.floor import floor
-from tools.lib import machine
-from tools.lib.errors import ToolError
+from tools.lib import results
 
 _COLUMNS = (
     "batch",
@@ -32,12 +28,12 @@ _FLOOR = "floor"
 
 @dataclasses.dataclass(frozen=True)
 class CaseResult:
-    """The rows of one model; `missing` says why an engine that belongs here has none."""
+    """The rows of one model; `note` says what has to be known of them."""
 
     title: str
     job: Job
     rows: Sequence[Row]
-    missing: str | None = None
+    note: str | None = None
 
     @property
     def batches(self) -> list[int]:
@@ -51,8 +47,8 @@ def text(result: CaseResult) -> str:
 
 
 def _table(result: CaseResult) -> str:
-    lines = [_COLUMNS, ("--:", "---", *["--:"] * (len(_COLUMNS) - 2))]
-    notes = [f"\n{result.missing}"] if result.missing else []
+    lines = []
+    notes = [f"\n{result.note}"] if result.note else []
     for batch in result.batches:
         lines.append(_floor_line(result.job, batch))
         for row in result.rows:
@@ -61,9 +57,7 @@ def _table(result: CaseResult) -> str:
             lines.append(_line(row))
             if row.error:
                 notes.append(f"\n{row.engine} at batch {batch}: {row.error}")
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    table = "\n".join(f"| {' | '.join(_justified(line, widths))} |" for line in lines)
-    return "\n".join([table, *notes])
+    return "\n".join([results.markdown_table(_COLUMNS, lines, texts={"engine"}), *notes])
 
 
 def _floor_line(job: Job, batch: int) -> tuple[str, ...]:
@@ -96,14 +90,6 @@ def _percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.0f} %"
 
 
-def _justified(line: tuple[str, ...], widths: list[int]) -> list[str]:
-    """The cells, numbers to the right as the second line says."""
-    return [
-        cell.ljust(width) if column == "engine" else cell.rjust(width)
-        for column, cell, width in zip(_COLUMNS, line, widths, strict=True)
-    ]
-
-
 def _floor_values(job: Job, batch: int) -> dict[str, float]:
     least = floor(job.config, batch, job.source_tokens, job.new_tokens)
     return {
@@ -115,18 +101,16 @@ def _floor_values(job: Job, batch: int) -> dict[str, float]:
 
 
 def facts(
-    results: Sequence[CaseResult],
+    cases: Sequence[CaseResult],
     versions: Mapping[str, str],
     arguments: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Everything that is worth keeping, as JSON values; `arguments` are the command's flags."""
     return {
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "commit": machine.commit(),
-        "machine": machine.machine(),
+        **results.provenance(),
         "versions": dict(versions),
         "arguments": dict(arguments),
-        "models": [_model(result) for result in results],
+        "models": [_model(case) for case in cases],
     }
 
 
@@ -139,37 +123,13 @@ def _model(result: CaseResult) -> dict[str, Any]:
         "new_tokens": job.new_tokens,
         "floors": [_floor_values(job, batch) for batch in result.batches],
         "rows": [dataclasses.asdict(row) for row in result.rows],
-        "missing": result.missing,
+        "note": result.note,
     }
-
-
-def default_folder(today: datetime.date) -> str:
-    """benchmarks/results/<date>-<device>, from the repository's root."""
-    gpus = machine.machine()["gpus"]
-    # "NVIDIA H200, 580.0"
-    device = gpus[0].partition(",")[0].split()[-1].lower() if gpus else "cpu"
-    return f"benchmarks/results/{today.isoformat()}-{device}"
-
-
-def write(path: Path, values: Mapping[str, Any]) -> None:
-    """Writes `values`, as `facts` returns them, to `path`."""
-    with _write_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
 
 
 def plot(path: Path, values: Mapping[str, Any]) -> None:
     """Draws `values`, as `facts` returns them, as the PNG `path`."""
-    with _write_errors(path):
-        _figure(values).savefig(path, dpi=110, metadata={"Software": None})
-
-
-@contextlib.contextmanager
-def _write_errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise ToolError(f"{error.filename or path}: {error.strerror}") from error
+    results.write_plot(path, _figure(values))
 
 
 def _figure(values: Mapping[str, Any]) -> Figure:
@@ -186,8 +146,7 @@ def _figure(values: Mapping[str, Any]) -> Figure:
         rates.plot(batches, [least["tokens_per_second"] for least in floors], **style)
         firsts.plot(batches, [least["encode_ms"] + least["step_ms"] for least in floors], **style)
     figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
-    gpus = values["machine"]["gpus"]
-    figure.suptitle(f"{gpus[0] if gpus else 'no GPU'}, {values['date'][:10]}")
+    figure.suptitle(f"{results.device(values)}, {values['date'][:10]}")
     return figure
 
 

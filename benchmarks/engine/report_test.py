@@ -1,4 +1,3 @@
-import datetime
 import json
 import pathlib
 import sys
@@ -7,6 +6,7 @@ import pytest
 
 from benchmarks.engine import report
 from benchmarks.engine.comparison import Job, Row
+from tools.lib import results
 from tools.lib.model_shapes import T5_1_5B
 
 JOB = Job(T5_1_5B, batches=(1, 256), source_tokens=512, new_tokens=128)
@@ -18,13 +18,13 @@ ROWS = [
     Row(256, OURS, 20061.0, None, 460.6, 9.27, 0.5738, 1.0, 1.0, (20000.0, 20100.0), 5),
     Row(256, PEER, error="out of memory"),
 ]
-RESULT = report.CaseResult("T5, 1.5e9 parameters", JOB, ROWS, missing="seq2seq float16: not yet")
+RESULT = report.CaseResult("T5, 1.5e9 parameters", JOB, ROWS, note="seq2seq float16: not yet")
 
 TEXT = """\
 T5, 1.5e9 parameters:
 
 | batch | engine              | tokens/s | ratio | first token ms | step ms | of the floor | first equal | all equal |
-|   --: | ---                 |      --: |   --: |            --: |     --: |          --: |         --: |       --: |
+|   --: | :--                 |      --: |   --: |            --: |     --: |          --: |         --: |       --: |
 |     1 | floor               |     2542 |       |           0.94 |   0.386 |              |             |           |
 |     1 | seq2seq bfloat16    |     1282 |  8.44 |           4.27 |   0.752 |       50.4 % |       100 % |     100 % |
 |     1 | CTranslate2 float16 |      152 |  1.00 |             12 |   6.530 |        6.0 % |       100 % |      41 % |
@@ -45,14 +45,14 @@ def test_text() -> None:
 def test_json_and_plot(tmp_path: pathlib.Path) -> None:
     arguments = {"rounds": 5}
     path = tmp_path / "results" / "engine.json"
-    report.write(path, report.facts([RESULT], {"torch": "2"}, arguments))
+    results.write_json(path, report.facts([RESULT], {"torch": "2"}, arguments))
     values = json.loads(path.read_text())
     assert values["arguments"] == arguments
     assert values["versions"] == {"torch": "2"}
     assert values["machine"]["cpu"]
     assert values["commit"]
     (model,) = values["models"]
-    assert (model["title"], model["missing"]) == (RESULT.title, RESULT.missing)
+    assert (model["title"], model["note"]) == (RESULT.title, RESULT.note)
     assert (model["source_tokens"], model["shape"]["d_model"]) == (512, 1536)
     assert [least["batch"] for least in model["floors"]] == [1, 256]
     assert model["rows"][1]["tokens_per_second"] == 152.0
@@ -60,13 +60,6 @@ def test_json_and_plot(tmp_path: pathlib.Path) -> None:
     plot = tmp_path / "engine.png"
     report.plot(plot, values)
     assert plot.read_bytes().startswith(b"\x89PNG")
-
-
-def test_folder_is_named_after_the_day_and_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    day = datetime.date(2026, 11, 29)
-    for gpus, name in ((["NVIDIA H200, 580.1"], "h200"), ([], "cpu")):
-        monkeypatch.setattr(report.machine, "machine", lambda gpus=gpus: {"gpus": gpus})
-        assert report.default_folder(day) == f"benchmarks/results/2026-11-29-{name}"
 
 
 if __name__ == "__main__":

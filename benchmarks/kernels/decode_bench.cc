@@ -1,12 +1,12 @@
 #include "benchmarks/kernels/decode_bench.h"
 
 #include <algorithm>
-#include <cmath>
 #include <string>
 #include <utility>
 
 #include "backend/kernels/choose_token.h"
 #include "backend/kernels/decode_attention.h"
+#include "backend/kernels/projected_attention.h"
 #include "backend/kernels/projection.h"
 #include "backend/kernels/step_state.h"
 
@@ -23,10 +23,8 @@ constexpr kernels::ElementType kType = kernels::ElementType::kBfloat16;
 constexpr int32_t kSourceTokens = 512;
 constexpr int32_t kPosition = 64;
 constexpr int32_t kBlockTokens = 16;
+constexpr int32_t kMaxDistance = 128;
 constexpr int32_t kRowBlocks = (kSourceTokens + kPosition) / kBlockTokens + 1;
-// So many bytes of weights take turns that none of them is still in the second-level cache.
-constexpr double kTurnBytes = 256e6;
-constexpr int32_t kMostTurns = 64;
 
 struct Product {
   const char* name;
@@ -61,6 +59,9 @@ class DecodeBench {
       infos[i] = {i, kPosition, kSourceTokens, RowInfo::kActive | RowInfo::kChoose};
     }
     infos_ = ToDevice(infos);
+    for (const bool cross : {false, true}) {
+      fused_[cross] = kernels::CanProjectAndAttend(kType, FusedArgs(cross, 0));
+    }
   }
 
   std::vector<KernelTime> Run() {
@@ -68,25 +69,33 @@ class DecodeBench {
     for (const Product& product : Products()) Project(product);
     Attend("self attention", false);
     Attend("cross attention", true);
+    ProjectAndAttend("qkv and self attention", false);
+    ProjectAndAttend("query and cross attention", true);
     Choose("choose greedily", false);
     Choose("sample", true);
     return std::move(times_);
   }
 
  private:
-  template <typename T>
-  static T* As(const DeviceArray& array) {
-    return static_cast<T*>(array.get());
+  // What an attention's queries come from.
+  Product QueryProduct(bool cross) const {
+    return {cross ? "query" : "qkv",
+            (cross ? 1 : 3) * shape_.inner(),
+            shape_.width,
+            ProjectionOutput::kQueryKeyValue,
+            true,
+            SeparateLaunches(cross)};
   }
+
+  int32_t SeparateLaunches(bool cross) const { return fused_[cross] ? 0 : shape_.layers; }
 
   std::vector<Product> Products() const {
     const int32_t width = shape_.width;
-    const int32_t inner = shape_.inner();
     const int32_t layers = shape_.layers;
     return {
-        {"qkv", 3 * inner, width, ProjectionOutput::kQueryKeyValue, true, layers},
-        {"query", inner, width, ProjectionOutput::kQueryKeyValue, true, layers},
-        {"attention output", width, inner, ProjectionOutput::kResidual, false, 2 * layers},
+        QueryProduct(false),
+        QueryProduct(true),
+        {"attention output", width, shape_.inner(), ProjectionOutput::kResidual, false, 2 * layers},
         {"feed-forward in", (shape_.gated ? 2 : 1) * shape_.ffn, width,
          shape_.gated ? ProjectionOutput::kGatedActivation : ProjectionOutput::kActivation, true,
          layers},
@@ -99,10 +108,6 @@ class DecodeBench {
     return static_cast<double>(product.outputs) * product.inputs;
   }
 
-  int32_t Turns(double bytes) const {
-    return std::clamp(static_cast<int32_t>(std::ceil(kTurnBytes / bytes)), 4, kMostTurns);
-  }
-
   size_t WeightBytes() const {
     size_t most = 0;
     for (const Product& product : Products()) {
@@ -113,7 +118,7 @@ class DecodeBench {
   }
 
   void Note(const char* name, int32_t launches, KernelWork work, double microseconds) {
-    times_.push_back({shape_.name, name, rows_, launches, microseconds, work});
+    times_.push_back({shape_.name, kDecodeStep, name, rows_, launches, microseconds, work});
   }
 
   kernels::Residual ResidualStream() const {
@@ -166,9 +171,12 @@ class DecodeBench {
         MedianMicroseconds(Turns(bytes), true, [&](int32_t turn, const LaunchContext& context) {
           return kernels::LaunchProjection(kType, Args(product, turn), context);
         });
+    Note(product.name, product.launches, WorkOf(product), time);
+  }
+
+  KernelWork WorkOf(const Product& product) const {
     const double activations = 2.0 * rows_ * (product.inputs + product.outputs);
-    Note(product.name, product.launches, {bytes + activations, 2.0 * rows_ * Elements(product)},
-         time);
+    return {2.0 * Elements(product) + activations, 2.0 * rows_ * Elements(product)};
   }
 
   // As many blocks a head as the decoder takes.
@@ -178,29 +186,57 @@ class DecodeBench {
     return splits;
   }
 
-  void Attend(const char* name, bool cross) {
+  kernels::DecodeAttentionArgs AttentionArgs(bool cross, int32_t layer) const {
+    kernels::DecodeAttentionArgs args;
+    args.query = As<float>(floats_);
+    args.pool = pool_.get();
+    args.layout = layout_;
+    args.layer_offset = layer * layout_.LayerStride();
+    args.blocks = As<int32_t>(table_);
+    args.block_stride = kRowBlocks;
+    args.row_infos = As<RowInfo>(infos_);
+    args.rows = rows_;
+    args.row_capacity = capacity_;
+    args.cross = cross;
+    args.bias = cross ? nullptr : As<float>(floats_);
+    args.max_distance = cross ? 0 : kMaxDistance;
+    args.splits = Splits(cross);
+    args.output = outputs_.get();
+    return args;
+  }
+
+  // Of one layer's keys and values.
+  KernelWork AttentionWork(bool cross) const {
     const int32_t length = cross ? kSourceTokens : kPosition + 1;
-    const double keys_and_values = 2.0 * rows_ * length * shape_.inner();
+    const double numbers = 2.0 * rows_ * length * shape_.inner();
+    return {2.0 * numbers, 2.0 * numbers};
+  }
+
+  void Attend(const char* name, bool cross) {
     const double time =
         MedianMicroseconds(shape_.layers, true, [&](int32_t layer, const LaunchContext& context) {
-          kernels::DecodeAttentionArgs args;
-          args.query = As<float>(floats_);
-          args.pool = pool_.get();
-          args.layout = layout_;
-          args.layer_offset = layer * layout_.LayerStride();
-          args.blocks = As<int32_t>(table_);
-          args.block_stride = kRowBlocks;
-          args.row_infos = As<RowInfo>(infos_);
-          args.rows = rows_;
-          args.row_capacity = capacity_;
-          args.cross = cross;
-          args.bias = cross ? nullptr : As<float>(floats_);
-          args.max_distance = cross ? 0 : 128;
-          args.splits = Splits(cross);
-          args.output = outputs_.get();
-          return kernels::LaunchDecodeAttention(kType, args, context);
+          return kernels::LaunchDecodeAttention(kType, AttentionArgs(cross, layer), context);
         });
-    Note(name, shape_.layers, {2.0 * keys_and_values, 2.0 * keys_and_values}, time);
+    Note(name, SeparateLaunches(cross), AttentionWork(cross), time);
+  }
+
+  kernels::ProjectedAttentionArgs FusedArgs(bool cross, int32_t turn) const {
+    return {Args(QueryProduct(cross), turn), AttentionArgs(cross, turn % shape_.layers)};
+  }
+
+  // Both in one kernel, where a step takes it.
+  void ProjectAndAttend(const char* name, bool cross) {
+    if (!fused_[cross]) return;
+    KernelWork work = WorkOf(QueryProduct(cross));
+    const double weight_bytes = 2.0 * Elements(QueryProduct(cross));
+    const double time = MedianMicroseconds(
+        Turns(weight_bytes), true, [&](int32_t turn, const LaunchContext& context) {
+          return kernels::LaunchProjectedAttention(kType, FusedArgs(cross, turn), context);
+        });
+    const KernelWork attention = AttentionWork(cross);
+    work.bytes += attention.bytes;
+    work.operations += attention.operations;
+    Note(name, shape_.layers, work, time);
   }
 
   void TimeBegin() {
@@ -276,13 +312,14 @@ class DecodeBench {
       return kernels::LaunchChooseTokens(args, rows_, context);
     });
     const double bytes = sample ? 4.0 * shape_.vocabulary : sizeof(kernels::LogitsPart) * tiles;
-    Note(name, 1, {rows_ * bytes, 0.0}, time);
+    Note(name, sample ? 0 : 1, {rows_ * bytes, 0.0}, time);
   }
 
   KernelShape shape_;
   int32_t rows_;
   int32_t capacity_;
   KvLayout layout_;
+  bool fused_[2] = {false, false};  // [cross] a step projects and attends in one kernel
   DeviceArray pool_;
   DeviceArray table_;
   DeviceArray infos_;

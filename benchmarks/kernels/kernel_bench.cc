@@ -1,6 +1,7 @@
 #include "benchmarks/kernels/kernel_bench.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 
@@ -9,6 +10,9 @@ namespace {
 
 constexpr int kWarmUps = 5;
 constexpr int kRepeats = 21;
+constexpr double kTurnBytes = 256e6;
+constexpr int32_t kLeastTurns = 4;
+constexpr int32_t kMostTurns = 64;
 
 }  // namespace
 
@@ -36,7 +40,19 @@ DeviceArray RandomNumbers(size_t bytes) {
   return DeviceArray(memory);
 }
 
-double MedianMicroseconds(int32_t count, bool dependent, const Launcher& launch) {
+int32_t Turns(double bytes) {
+  return static_cast<int32_t>(
+      std::clamp(std::ceil(kTurnBytes / bytes), double{kLeastTurns}, double{kMostTurns}));
+}
+
+size_t TurnSpace(size_t largest) {
+  return std::max(kLeastTurns * largest, static_cast<size_t>(kTurnBytes) + largest);
+}
+
+namespace {
+
+// Of a launch, in each repetition, ascending.
+std::vector<double> Microseconds(int32_t count, bool dependent, const Launcher& launch) {
   cudaStream_t stream = nullptr;
   CheckCuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
   CheckCuda(cudaDeviceSynchronize(), "earlier copies");
@@ -50,7 +66,7 @@ double MedianMicroseconds(int32_t count, bool dependent, const Launcher& launch)
   cudaEvent_t end = nullptr;
   CheckCuda(cudaEventCreate(&begin), "event");
   CheckCuda(cudaEventCreate(&end), "event");
-  std::vector<float> times;
+  std::vector<double> times;
   for (int i = 0; i < kWarmUps + kRepeats; ++i) {
     CheckCuda(cudaEventRecord(begin, stream), "record");
     CheckCuda(cudaGraphLaunch(exec, stream), "launch");
@@ -58,7 +74,7 @@ double MedianMicroseconds(int32_t count, bool dependent, const Launcher& launch)
     CheckCuda(cudaEventSynchronize(end), "kernel");
     float milliseconds = 0.0F;
     CheckCuda(cudaEventElapsedTime(&milliseconds, begin, end), "elapsed");
-    if (i >= kWarmUps) times.push_back(milliseconds);
+    if (i >= kWarmUps) times.push_back(1000.0 * milliseconds / count);
   }
   std::ranges::sort(times);
   CheckCuda(cudaGraphExecDestroy(exec), "graph");
@@ -66,7 +82,17 @@ double MedianMicroseconds(int32_t count, bool dependent, const Launcher& launch)
   CheckCuda(cudaEventDestroy(begin), "event");
   CheckCuda(cudaEventDestroy(end), "event");
   CheckCuda(cudaStreamDestroy(stream), "stream");
-  return 1000.0 * times[kRepeats / 2] / count;
+  return times;
+}
+
+}  // namespace
+
+double MedianMicroseconds(int32_t count, bool dependent, const Launcher& launch) {
+  return Microseconds(count, dependent, launch)[kRepeats / 2];
+}
+
+double LeastMicroseconds(int32_t count, const Launcher& launch) {
+  return Microseconds(count, false, launch).front();
 }
 
 }  // namespace seq2seq

@@ -29,6 +29,10 @@ struct KernelShape {
   int32_t inner() const { return heads * head_dim; }
 };
 
+// What a launch is a part of.
+inline constexpr const char* kDecodeStep = "decode step";
+inline constexpr const char* kEncode = "encode";
+
 // What one launch does at least: bytes that come from memory or go there once, operations of its
 // products.
 struct KernelWork {
@@ -38,9 +42,11 @@ struct KernelWork {
 
 struct KernelTime {
   std::string shape;
+  std::string pass;  // kDecodeStep or kEncode
   std::string kernel;
-  int32_t rows = 0;      // of a decode step, or tokens
-  int32_t launches = 0;  // a step, or an encode
+  int32_t rows = 0;  // of a decode step, or tokens of an encode
+  // In one pass; 0 if another kernel of the list takes its place there.
+  int32_t launches = 0;
   double microseconds = 0.0;
   KernelWork work;
 };
@@ -52,6 +58,11 @@ struct DeviceFree {
   void operator()(void* memory) const { static_cast<void>(cudaFree(memory)); }
 };
 using DeviceArray = std::unique_ptr<void, DeviceFree>;
+
+template <typename T>
+T* As(const DeviceArray& array) {
+  return static_cast<T*>(array.get());
+}
 
 // Device memory full of 16-bit numbers of magnitude 1, alike in float16 and bfloat16.
 DeviceArray RandomNumbers(size_t bytes);
@@ -65,12 +76,22 @@ DeviceArray ToDevice(const std::vector<T>& values) {
   return DeviceArray(memory);
 }
 
+// So many launches of a chain have operands of their own that none is still in the second-level
+// cache when its turn comes again; `bytes`: of one launch.
+int32_t Turns(double bytes);
+
+// Room for one operand of all launches of a chain, which has at most `largest` bytes a launch.
+size_t TurnSpace(size_t largest);
+
 // launch(i, context) queues the i-th of a chain of launches, each with operands of its own.
 using Launcher = std::function<cudaError_t(int32_t, const kernels::LaunchContext&)>;
 
 // Median time of a launch in a chain of `count`, captured in a graph: as dependents of each other
 // if `dependent`, as a decode step has them.
 double MedianMicroseconds(int32_t count, bool dependent, const Launcher& launch);
+
+// The least time of the same, for what bounds others.
+double LeastMicroseconds(int32_t count, const Launcher& launch);
 
 }  // namespace seq2seq
 

@@ -16,6 +16,10 @@ from transformers import AutoModelForSeq2SeqLM
 from transformers.generation.streamers import BaseStreamer
 
 
+class _CancelledError(Exception):
+    """Whoever asked has gone; ends generate()."""
+
+
 class _ResponseStreamer(BaseStreamer):
     """Sends what generate() puts into it, but for the decoder's start token."""
 
@@ -25,6 +29,8 @@ class _ResponseStreamer(BaseStreamer):
 
     def put(self, value: torch.Tensor) -> None:
         """One token of the one sequence, on the CPU."""
+        if self._sender.is_cancelled():
+            raise _CancelledError
         if not self._started:
             self._started = True
             return
@@ -39,12 +45,15 @@ class TritonPythonModel:
     """The class that Triton's Python backend looks for."""
 
     def initialize(self, args: dict[str, str]) -> None:
-        """Loads the checkpoint that lies beside this file."""
+        """Loads the checkpoint that lies beside this file, and makes first use of everything."""
         on_gpu = args["model_instance_kind"] == "GPU"
         self._device = f"cuda:{args['model_instance_device_id']}" if on_gpu else "cpu"
         folder = pathlib.Path(args["model_repository"]) / args["model_version"]
         model = AutoModelForSeq2SeqLM.from_pretrained(folder, dtype="auto")
         self._model = model.to(self._device).eval()
+        self._model.generate(
+            torch.ones(1, 16, dtype=torch.int64, device=self._device), max_length=3
+        )
         self._threads: list[threading.Thread] = []
 
     def execute(self, requests: list[Any]) -> None:
@@ -77,6 +86,10 @@ class TritonPythonModel:
                     do_sample=False,
                     num_beams=1,
                 )
+        except _CancelledError:
+            error = pb_utils.TritonError(
+                "the request was cancelled", pb_utils.TritonError.CANCELLED
+            )
         except Exception as failure:
             error = pb_utils.TritonError(f"INTERNAL: {failure}")
         final = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL

@@ -36,14 +36,18 @@ class Fleet:
         `tick` hears of the seconds since the jobs' begin and of the responses that came. Raises
         ToolError for a process that fails.
         """
-        with ThreadPoolExecutor(len(jobs)) as threads:
-            calls = [
-                threads.submit(worker.call, "run", job, seconds=seconds)
-                for worker, job in zip(self.workers, jobs, strict=False)
-            ]
+        threads = ThreadPoolExecutor(len(jobs))
+        calls = [
+            threads.submit(worker.call, "run", job, seconds=seconds)
+            for worker, job in zip(self.workers, jobs, strict=False)
+        ]
+        try:
             while wait(calls, _TICK_SECONDS).not_done:
                 tick(time.monotonic() - jobs[0].begin, sum(self.progress[: len(jobs)]))
             return [call.result() for call in calls]
+        finally:
+            # After a signal no call is waited for: each ends with its process.
+            threads.shutdown(wait=False)
 
 
 @contextlib.contextmanager

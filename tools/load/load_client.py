@@ -48,19 +48,21 @@ class LoadClient:
     """A connection to one server, for one event loop. Each request has a stream of its own."""
 
     def __init__(self, address: str) -> None:
-        """`address` is host:port of the server's gRPC endpoint."""
-        self._address = address
+        """`address` is host:port of the server's gRPC endpoint. See connected()."""
         self._channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
         # Bytes in and out. One request a stream: on the wire this is a bidirectional call whose
         # sender is done after its first message.
         self._method = self._channel.unary_stream(_METHOD)
 
-    async def connect(self) -> None:
-        """ToolError if nobody answers."""
+    @classmethod
+    async def connected(cls, address: str) -> "LoadClient":
+        """One that has its connection; ToolError if nobody answers."""
+        client = cls(address)
         try:
-            await asyncio.wait_for(self._channel.channel_ready(), _CONNECT_SECONDS)
+            await asyncio.wait_for(client._channel.channel_ready(), _CONNECT_SECONDS)
         except TimeoutError as error:
-            raise ToolError(f"{self._address}: no connection") from error
+            raise ToolError(f"{address}: no connection") from error
+        return client
 
     async def ask(self, request: LoadRequest, intended: float | None = None) -> Answer:
         """Sends the request and waits for its end; without `intended`, it was to be sent now."""
@@ -88,8 +90,8 @@ def to_trace(answers: Sequence[Answer]) -> Trace:
     responses = []
     errors: Counter[str] = Counter()
     for index, answer in enumerate(answers):
-        story = _read(answer)
-        responses.extend((index, arrival, tokens) for arrival, tokens in story.came)
+        story = read(answer)
+        responses.extend((index, arrival, _count(ids)) for arrival, ids in story.came)
         outcome, error = _judge(answer, story)
         if error:
             errors[error[:_ERROR_LENGTH]] += 1
@@ -98,26 +100,30 @@ def to_trace(answers: Sequence[Answer]) -> Trace:
 
 
 @dataclasses.dataclass
-class _Story:
-    """Responses with tokens, the first error, and whether the last response was marked so."""
+class Story:
+    """Responses with tokens, the first error, and whether the last response was marked so.
 
-    came: list[tuple[float, int]] = dataclasses.field(default_factory=list)
+    `came`: when a response came, and its ids as little-endian int32.
+    """
+
+    came: list[tuple[float, bytes]] = dataclasses.field(default_factory=list)
     error: str | None = None
     final: bool = False
 
 
-def _read(answer: Answer) -> _Story:
-    story = _Story(error=answer.error)
+def read(answer: Answer) -> Story:
+    """Parses an answer; for after the measurement."""
+    story = Story(error=answer.error)
     for arrival, data in answer.responses:
         message = service_pb2.ModelStreamInferResponse.FromString(data)
         story.error = story.error or message.error_message
         story.final = _is_final(message.infer_response)
-        if tokens := _tokens(message.infer_response):
-            story.came.append((arrival, tokens))
+        if ids := _ids(message.infer_response):
+            story.came.append((arrival, ids))
     return story
 
 
-def _judge(answer: Answer, story: _Story) -> tuple[Outcome, str | None]:
+def _judge(answer: Answer, story: Story) -> tuple[Outcome, str | None]:
     """How the request ended, and the error if it went wrong."""
     if story.error:
         refused = _REFUSED.match(story.error)
@@ -127,7 +133,7 @@ def _judge(answer: Answer, story: _Story) -> tuple[Outcome, str | None]:
     if not story.final:
         return Outcome.FAILED, "the stream ended without a final response"
     asked = answer.request.new_tokens
-    tokens = sum(count for _, count in story.came)
+    tokens = sum(_count(ids) for _, ids in story.came)
     if asked is not None and tokens != asked:
         word = "fewer" if tokens < asked else "more"
         return Outcome.FAILED, f"{word} tokens than were asked for"
@@ -139,8 +145,12 @@ def _is_final(message: service_pb2.ModelInferResponse) -> bool:
     return _FINAL in message.parameters and message.parameters[_FINAL].bool_param
 
 
-def _tokens(message: service_pb2.ModelInferResponse) -> int:
+def _ids(message: service_pb2.ModelInferResponse) -> bytes:
     for index, output in enumerate(message.outputs):
         if output.name == "output_ids":
-            return len(message.raw_output_contents[index]) // _INT32_BYTES
-    return 0
+            return message.raw_output_contents[index]
+    return b""
+
+
+def _count(ids: bytes) -> int:
+    return len(ids) // _INT32_BYTES

@@ -68,7 +68,7 @@ class LoadWorker:
         self._progress = progress
         self._requests = itertools.cycle(make_requests(workload, _DIFFERENT_REQUESTS, part))
         self._loop = asyncio.new_event_loop()
-        self._client = self._loop.run_until_complete(_connected(address))
+        self._client = self._loop.run_until_complete(LoadClient.connected(address))
 
     def ready(self) -> bool:
         """True; it was made, then."""
@@ -117,12 +117,6 @@ class LoadWorker:
         answers.append(answer)
         self._progress[self._part] += len(answer.responses)
         return answer
-
-
-async def _connected(address: str) -> LoadClient:
-    client = LoadClient(address)
-    await client.connect()
-    return client
 
 
 async def _sleep_until(moment: float) -> None:

@@ -8,6 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
+from tools.lib import results
+
 _LATENCIES = (
     ("first_token", "time to the first token, ms"),
     ("between_tokens", "time between tokens, ms"),
@@ -28,7 +30,7 @@ def plot(path: Path, values: dict[str, Any]) -> list[Path]:
             made.append(path.with_name(f"{path.stem}_{loop}.png"))
             figure = _figure(points, key, label)
             figure.suptitle(_title(values))
-            figure.savefig(made[-1], dpi=120, metadata={"Software": None})
+            results.write_plot(made[-1], figure)
     return made
 
 
@@ -69,10 +71,10 @@ def _dress(axis: Axes, loads: Sequence[float], key: str, label: str) -> None:
 
 
 def _title(values: dict[str, Any]) -> str:
-    arguments, host = values["arguments"], values["machine"]
+    arguments = values["arguments"]
     model = arguments["shape"] or arguments["checkpoint"] or arguments["model"]
-    where = ", ".join(host["gpus"]) or host["cpu"]
+    where = f"{results.device(values)}, {values['machine']['cores']} cores"
     return (
         f"{arguments['engine']}, {Path(model).name}: {arguments['source_tokens']} tokens in, "
-        f"{arguments['new_tokens']} out; {where}, {host['cores']} cores"
+        f"{arguments['new_tokens']} out; {where}"
     )

@@ -1,15 +1,12 @@
 """Loads that were measured: as a table, as JSON, and as plots."""
 
 import dataclasses
-import datetime
-import json
 from collections.abc import Iterable, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from tools.lib import machine
-from tools.lib.errors import ToolError
+from tools.lib import results
 from tools.load.doubts import doubts
 from tools.load.measuring import ClosedLoad, Load, Measured
 from tools.load.statistics import Spread
@@ -32,15 +29,7 @@ _PACKAGES = ("grpcio", "numpy", "protobuf", "tritonclient")
 
 def table(points: Sequence[Measured]) -> str:
     """A Markdown table; three times in a cell are p50, p90 and p99, "> 5" a lower bound."""
-    rows = [_COLUMNS, (":--", *["--:"] * (len(_COLUMNS) - 1)), *map(_row, points)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(_line(row, widths) for row in rows)
-
-
-def _line(row: Sequence[str], widths: Sequence[int]) -> str:
-    first = row[0].ljust(widths[0])
-    others = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-    return f"| {' | '.join([first, *others])} |"
+    return results.markdown_table(_COLUMNS, [*map(_row, points)], texts={"load"})
 
 
 def _row(point: Measured) -> tuple[str, ...]:
@@ -87,9 +76,7 @@ def facts(
     loads are missing.
     """
     return {
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "commit": machine.commit(),
-        "machine": machine.machine(),
+        **results.provenance(),
         "server": server,
         "client_packages": {name: _version(name) for name in _PACKAGES},
         "arguments": arguments,
@@ -127,9 +114,5 @@ def write(path: Path, values: dict[str, Any]) -> list[Path]:
     # who want plots shall have that.
     from tools.load.plots import plot
 
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
-        return [path, *plot(path, values)]
-    except OSError as error:
-        raise ToolError(f"{error.filename or path}: {error.strerror}") from error
+    results.write_json(path, values)
+    return [path, *plot(path, values)]

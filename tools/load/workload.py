@@ -1,7 +1,7 @@
 """What is asked: sources of random ids, and how many tokens each answer is to have."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -56,6 +56,19 @@ class LoadRequest:
     new_tokens: int | None
 
 
+def make_request(
+    model: str,
+    source: Sequence[int],
+    new_tokens: int,
+    parameters: Mapping[str, Parameter],
+    ban_eos: bool = True,
+) -> LoadRequest:
+    """Asks for `new_tokens` tokens; at most so many unless `ban_eos`."""
+    own = {"max_new_tokens": new_tokens} | ({"min_new_tokens": new_tokens} if ban_eos else {})
+    message = to_message(StreamRequest(model, source, {**parameters, **own}))
+    return LoadRequest(message.SerializeToString(), new_tokens if ban_eos else None)
+
+
 def make_requests(workload: Workload, count: int, part: int) -> list[LoadRequest]:
     """So many requests; every `part` (the process that sends them) has its own."""
     generator = np.random.default_rng([workload.seed, part])
@@ -68,8 +81,6 @@ def _request(workload: Workload, generator: np.random.Generator) -> LoadRequest:
     )
     source[-1] = EOS_ID
     new_tokens = workload.new_tokens.draw(generator)
-    parameters = {**workload.parameters, "max_new_tokens": new_tokens}
-    if workload.ban_eos:
-        parameters["min_new_tokens"] = new_tokens
-    message = to_message(StreamRequest(workload.model, source.tolist(), parameters))
-    return LoadRequest(message.SerializeToString(), new_tokens if workload.ban_eos else None)
+    return make_request(
+        workload.model, source.tolist(), new_tokens, workload.parameters, workload.ban_eos
+    )
