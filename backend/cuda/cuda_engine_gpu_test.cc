@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <future>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "backend/cuda/cuda_engine_factory.h"
 #include "backend/cuda/cuda_engine_test_util.h"
 #include "backend/testing/engine_conformance.h"
+#include "backend/testing/memory_checkpoint.h"
 #include "backend/testing/tiny_checkpoint.h"
 
 namespace seq2seq {
@@ -216,6 +218,39 @@ TEST(CudaLimitsTest, HalfPrecisionRefusesHeadsThatItCannotDo) {
     }
   }
   EXPECT_TRUE(DeviceWeights::Load(*checkpoint, DType::kFloat32));
+}
+
+// Models whose kernels need different amounts of shared memory, so that what one load allows a
+// kernel would be too little for another.
+TEST(CudaLoadTest, LargeEnginesThatLoadAtOnceGenerateAsOneThatLoadsAlone) {
+  constexpr int kThreads = 4;
+  constexpr int kRounds = 3;
+  std::vector<std::shared_ptr<const DeviceWeights>> weights;
+  for (const int32_t width : {1024, 4096}) {
+    const MemoryCheckpoint checkpoint({.vocab_size = 512,
+                                       .d_model = 1024,
+                                       .d_kv = 64,
+                                       .num_heads = 4,
+                                       .d_ff = width,
+                                       .num_layers = 1,
+                                       .num_decoder_layers = 8,
+                                       .dtype = DType::kBFloat16});
+    weights.push_back(LoadWeights(checkpoint, DType::kBFloat16));
+  }
+  const auto load_and_generate = [](const std::shared_ptr<const DeviceWeights>& model) {
+    return DrivenEngine(model, SmallOptions()).Generate({Request(3, 50, 12)})[0].tokens;
+  };
+  const std::vector<std::vector<int32_t>> alone = {load_and_generate(weights[0]),
+                                                   load_and_generate(weights[1])};
+  std::vector<std::future<void>> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.push_back(std::async(std::launch::async, [&, which = i % 2] {
+      for (int round = 0; round < kRounds; ++round) {
+        EXPECT_EQ(load_and_generate(weights[which]), alone[which]);
+      }
+    }));
+  }
+  for (std::future<void>& thread : threads) EXPECT_NO_THROW(thread.get());
 }
 
 class CudaMemoryTest : public testing::Test {
