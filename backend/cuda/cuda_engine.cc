@@ -219,7 +219,7 @@ Status CudaEngine::Launch(const StepPlan& plan) {
     return status;
   }
   check_->Apply(plan);
-  in_flight_[launched_ % kRing] = {plan.step, static_cast<int32_t>(plan.rows.size()), OkStatus()};
+  in_flight_[launched_ % kRing] = {plan.step, OkStatus()};
   {
     std::lock_guard lock(step_mutex_);
     ++launched_;
@@ -249,7 +249,7 @@ bool CudaEngine::PollStep(StepResult* result) {
   if (completed_.load(std::memory_order_acquire) == polled_) return false;
   const InFlight& done = in_flight_[polled_ % kRing];
   if (done.status) {
-    decoder_->Read(polled_, done.rows, result);
+    decoder_->Read(polled_, result);
   } else {
     result->Clear();
     result->status = done.status;

@@ -64,7 +64,6 @@ class CudaEngine final : public Engine {
 
   struct InFlight {
     uint64_t step = 0;
-    int32_t rows = 0;
     Status status;  // written by the watching thread before completed_ counts the step
   };
 

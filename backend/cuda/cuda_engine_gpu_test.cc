@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <future>
 #include <ostream>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -101,6 +102,12 @@ TEST(CudaSamplingTest, ChoosesTheTokensOfTheCpuEngine) {
     if (i == 2 || i == 5) sampling.top_p = 0.8F;
     if (i == 3) sampling.min_p = 0.02F;
     if (i == 4) sampling.typical_p = 0.7F;
+    // Some of more tokens than a step consumes.
+    for (size_t k = 0; k < 9 * i; ++k) {
+      requests[i].prefix.push_back(2 + static_cast<int32_t>(k * 5 + i) % 38);
+    }
+    requests[i].min_new_tokens = i % 2 == 0 ? 50 : 5;
+    requests[i].max_new_tokens = 50;
   }
   Notifier notifier;
   EngineOptions cpu_options;
@@ -119,6 +126,35 @@ TEST(CudaSamplingTest, ChoosesTheTokensOfTheCpuEngine) {
     for (size_t t = 0; t < truth[i].logprobs.size(); ++t) {
       EXPECT_NEAR(got[i].logprobs[t], truth[i].logprobs[t], 1e-4F) << i << ", " << t;
     }
+  }
+}
+
+// A step consumes no more of a prefix than CudaDecoder::kMaxPasses allow, so that others go on.
+TEST(CudaPrefixTest, ALongPrefixHoldsNobodyUpForMoreThanAStepsPasses) {
+  const auto checkpoint = WriteAndLoad("prefix", HalfShape(16));
+  DrivenEngine engine(LoadWeights(*checkpoint, DType::kFloat32), SmallOptions());
+  std::vector<DriverRequest> requests = {Request(1, 20, 3), Request(2, 30, 20), Request(3, 9, 2)};
+  requests[0].prefix.assign(77, 5);  // 15, 15, 15, 15, 15 in five steps, 2 in the sixth
+  requests[2].prefix.assign(CudaDecoder::kMaxPasses, 6);
+  std::vector<DriverSequence> sequences = ValueOf(engine.driver().Encode(requests));
+  std::vector<DriverSequence*> rows;
+  for (DriverSequence& sequence : sequences) {
+    engine.driver().Enter(&sequence);
+    rows.push_back(&sequence);
+  }
+  for (size_t step = 1; step <= 8; ++step) {
+    const Status status = engine.driver().Step(rows);
+    ASSERT_TRUE(status) << status.error().message;
+    EXPECT_EQ(sequences[0].tokens.size(), step < 6 ? 0 : step - 5);
+    EXPECT_EQ(sequences[1].tokens.size(), step);
+    EXPECT_EQ(sequences[2].tokens.size(), std::min<size_t>(step, 2));
+  }
+  EXPECT_EQ(sequences[0].stop, StopReason::kLength);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const DriverSequence alone = engine.Generate({requests[i]})[0];
+    EXPECT_TRUE(std::ranges::equal(sequences[i].tokens,
+                                   std::span(alone.tokens).first(sequences[i].tokens.size())))
+        << i;
   }
 }
 
