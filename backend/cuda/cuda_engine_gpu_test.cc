@@ -14,6 +14,8 @@
 #include "backend/cpu/cpu_engine_factory.h"
 #include "backend/cuda/cuda_engine_factory.h"
 #include "backend/cuda/cuda_engine_test_util.h"
+#include "backend/cuda/device_check.h"
+#include "backend/cuda/faulty_cublas_lt.h"
 #include "backend/testing/engine_conformance.h"
 #include "backend/testing/memory_checkpoint.h"
 #include "backend/testing/tiny_checkpoint.h"
@@ -289,6 +291,72 @@ TEST(CudaLoadTest, LargeEnginesThatLoadAtOnceGenerateAsOneThatLoadsAlone) {
   for (std::future<void>& thread : threads) EXPECT_NO_THROW(thread.get());
 }
 
+// An engine whose encoder's products can be made to fail.
+class CudaEncodeFaultTest : public testing::Test {
+ protected:
+  static CudaEngineOptions With(const FaultyCublasLt& lt) {
+    CudaEngineOptions options = SmallOptions();
+    options.cublas_lt = lt.get();
+    return options;
+  }
+
+  // A failed encode says `word`, and what comes after is as if it had not been.
+  void ExpectFailsAlone(FaultyCublasLt::Fault fault, const char* word) {
+    const std::vector<DriverSequence> truth = engine_.Generate(SixRequests(10));
+    lt_.FailProducts(1, fault);
+    const auto sequences = ValueOf(engine_.driver().Encode(SixRequests(10)));
+    for (const DriverSequence& sequence : sequences) {
+      ASSERT_FALSE(sequence.status);
+      EXPECT_EQ(sequence.status.error().code, ErrorCode::kInternal);
+      EXPECT_NE(sequence.status.error().message.find(word), std::string::npos)
+          << sequence.status.error().message;
+    }
+    EXPECT_TRUE(engine_.engine().Health());
+    const std::vector<DriverSequence> after = engine_.Generate(SixRequests(10));
+    for (size_t i = 0; i < truth.size(); ++i) EXPECT_EQ(after[i].tokens, truth[i].tokens);
+  }
+
+  FaultyCublasLt lt_;
+  DrivenEngine engine_{LoadWeights(*WriteAndLoad("faults", HalfShape(16)), DType::kFloat32),
+                       With(lt_)};
+};
+
+TEST_F(CudaEncodeFaultTest, AProductThatFailsFailsItsEncodeAlone) {
+  ExpectFailsAlone(FaultyCublasLt::Fault::kStatus, "cublasLtMatmul");
+}
+
+TEST_F(CudaEncodeFaultTest, AnExceptionFailsItsEncodeAlone) {
+  ExpectFailsAlone(FaultyCublasLt::Fault::kBadAlloc, "out of memory");
+}
+
+// Keys and values of 5 layers: 4 and 1 at a time for 512 tokens, all for 256.
+TEST(CudaTuningTest, EveryProductOfAnEncodeWasTuned) {
+  const MemoryCheckpoint checkpoint({.vocab_size = 512,
+                                     .d_model = 256,
+                                     .d_kv = 64,
+                                     .num_heads = 2,
+                                     .d_ff = 512,
+                                     .num_layers = 2,
+                                     .num_decoder_layers = 5,
+                                     .dtype = DType::kBFloat16});
+  const FaultyCublasLt lt;
+  CudaEngineOptions options = SmallOptions();
+  options.max_active_sequences = 1;
+  options.max_source_tokens = 512;
+  options.cublas_lt = lt.get();
+  DrivenEngine engine(LoadWeights(checkpoint, DType::kBFloat16), options);
+  const int64_t heuristics = lt.heuristics();
+  EXPECT_GT(heuristics, 0);
+  for (const int32_t tokens : {512, 256}) engine.Generate({Request(1, tokens, 2)});
+  EXPECT_EQ(lt.heuristics(), heuristics);
+}
+
+TEST(CudaDeviceTest, TheDeviceRunsThisBuild) {
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+  const Status status = CheckDeviceKernels();
+  EXPECT_TRUE(status) << status.error().message;
+}
+
 class CudaMemoryTest : public testing::Test {
  protected:
   // Creates an engine that cannot be, twice: what is loaded lazily stays after the first time.
@@ -321,6 +389,37 @@ TEST_F(CudaMemoryTest, AKvCacheTooSmallForOneSequenceIsNamed) {
   CudaEngineOptions options = SmallOptions();
   options.kv_cache_bytes = 1000;
   ExpectRefusedWithoutATrace(options, "'kv_cache_bytes'");
+}
+
+TEST_F(CudaMemoryTest, AShareTooSmallForOneBlockNamesTheOption) {
+  CudaEngineOptions options = SmallOptions();
+  options.kv_cache_limit = 1000;
+  ExpectRefusedWithoutATrace(options, "'kv_cache_bytes' is not set");
+}
+
+// Another model's load may have taken memory since the share was computed.
+TEST_F(CudaMemoryTest, TheDefaultKvCacheLeavesPartOfWhatIsFree) {
+  constexpr int64_t kFree = int64_t{1} << 30;
+  const MemoryCheckpoint checkpoint({.vocab_size = 512,
+                                     .d_model = 256,
+                                     .d_kv = 64,
+                                     .num_heads = 16,
+                                     .d_ff = 512,
+                                     .num_layers = 1,
+                                     .num_decoder_layers = 8,
+                                     .dtype = DType::kBFloat16});
+  const auto weights = LoadWeights(checkpoint, DType::kBFloat16);
+  const DeviceBuffer taken =
+      ValueOf(DeviceBuffer::Allocate(static_cast<int64_t>(FreeBytes()) - kFree));
+  CudaEngineOptions options = SmallOptions();
+  options.max_active_sequences = 32;
+  options.max_source_tokens = 1024;
+  DrivenEngine engine(weights, options);
+  constexpr int64_t kBlockBytes = int64_t{8} * 2 * 16 * 16 * 64 * 2;
+  const int64_t pool = engine.engine().info().total_blocks * kBlockBytes;
+  EXPECT_LE(pool, kFree * 6 / 10);
+  EXPECT_GE(pool, kFree * 5 / 10);
+  EXPECT_EQ(engine.Generate({Request(1, 20, 5)})[0].tokens.size(), 5U);
 }
 
 TEST_F(CudaMemoryTest, BuffersThatDoNotFitNameTheOptions) {

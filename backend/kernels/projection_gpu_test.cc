@@ -411,8 +411,8 @@ INSTANTIATE_TEST_SUITE_P(LargeShapes, ResidualTest,
 INSTANTIATE_TEST_SUITE_P(
     LargeShapes, SmallDeviceTest,
     testing::Combine(testing::Values(ElementType::kFloat16, ElementType::kBfloat16),
-                     testing::Values(Shape{64, 10240, 1}, Shape{64, 6000, 9}, Shape{3328, 7168, 2},
-                                     Shape{3328, 7168, 16}, Shape{64, 7168, 30})),
+                     testing::Values(Shape{64, 10240, 1}, Shape{64, 6000, 9}, Shape{3328, 2200, 2},
+                                     Shape{3328, 2200, 16}, Shape{64, 7168, 30})),
     ShapeName);
 
 // Launches of a kernel with little shared memory must not take from others' allowance.
