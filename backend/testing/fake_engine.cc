@@ -170,9 +170,8 @@ void FakeEngine::ExecuteRow(SlotId slot_id, StepResult* result) {
                 .token_count = 0,
                 .score = slot.score,
                 .stop = StopReason::kNone};
-  slot.pending -= options_.prefix_tokens_a_step;
-  if (!slot.ended && !slot.source_ids.empty() && slot.pending <= 0) {
-    slot.pending = 0;
+  slot.pending = std::max(0, slot.pending - options_.prefix_tokens_a_step);
+  if (!slot.ended && !slot.source_ids.empty() && slot.pending == 0) {
     const int32_t token =
         FakeToken(options_.tokens, slot.source_ids, slot.generated, slot.min_new_tokens);
     slot.score += FakeLogprob(slot.generated);
