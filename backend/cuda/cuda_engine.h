@@ -78,13 +78,13 @@ class CudaEngine final : public Engine {
       : options_(options), notifier_(notifier) {}
   Status Build(std::shared_ptr<const DeviceWeights> weights);
   Status BuildPool(const DeviceWeights& weights);
+  Status BuildAround(const std::shared_ptr<const DeviceWeights>& weights);
   Status BuildStages(const std::shared_ptr<const DeviceWeights>& weights,
                      const std::shared_ptr<const CublasLt>& lt);
+  Status StartThreads();
   Status MakeCurrent() const;
   void Fail(const Error& error);
   void RunEncodes();
-  Status BuildAround(const std::shared_ptr<const DeviceWeights>& weights);
-  Status StartThreads();
   void EncodeBatch(const Status& device);
   void EncodeGoodSources(const Status& device);
   void FailEncodes(const Status& status);
