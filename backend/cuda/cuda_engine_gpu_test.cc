@@ -422,6 +422,38 @@ TEST_F(CudaMemoryTest, TheDefaultKvCacheLeavesPartOfWhatIsFree) {
   EXPECT_EQ(engine.Generate({Request(1, 20, 5)})[0].tokens.size(), 5U);
 }
 
+TEST_F(CudaMemoryTest, WeightsThatDoNotFitNameTheOptions) {
+  // Some 70 MB in bfloat16.
+  const auto checkpoint = std::make_shared<MemoryCheckpoint>(TinyCheckpointOptions{
+      .vocab_size = 512,
+      .d_model = 1024,
+      .d_kv = 64,
+      .num_heads = 16,
+      .d_ff = 2048,
+      .num_layers = 2,
+      .num_decoder_layers = 2,
+      .dtype = DType::kBFloat16,
+  });
+  EngineOptions options;
+  options.kind = EngineKind::kCuda;
+  options.max_active_sequences = 1;
+  options.max_source_tokens = 16;
+  options.max_decoder_tokens = 16;
+  const auto load = [&] { return MakeCudaEngineFactory(checkpoint)->Create(options, &notifier_); };
+  {
+    const DeviceBuffer taken =
+        ValueOf(DeviceBuffer::Allocate(static_cast<int64_t>(FreeBytes()) - (int64_t{24} << 20)));
+    const auto engine = load();
+    ASSERT_FALSE(engine);
+    EXPECT_EQ(engine.error().code, ErrorCode::kInvalidArgument) << engine.error().message;
+    for (const char* word : {"weights", "out of memory", "'weights_dtype'", "'kv_cache_bytes'"}) {
+      EXPECT_NE(engine.error().message.find(word), std::string::npos) << engine.error().message;
+    }
+  }
+  const auto engine = load();
+  EXPECT_TRUE(engine) << engine.error().message;
+}
+
 TEST_F(CudaMemoryTest, BuffersThatDoNotFitNameTheOptions) {
   CudaEngineOptions options = SmallOptions();
   // What the KV cache leaves is less than the 32 MiB that cuBLASLt works in.
