@@ -1,5 +1,5 @@
-// What projections need of Hopper beside hopper.cuh: products of operands in the 64-byte swizzle and
-// copies of boxes of more dimensions. Device code only.
+// What projections need of Hopper beside hopper.cuh: products of operands in the 64-byte swizzle
+// and copies of boxes of more dimensions. Device code only.
 #ifndef SEQ2SEQ_BACKEND_KERNELS_WGMMA_CUH_
 #define SEQ2SEQ_BACKEND_KERNELS_WGMMA_CUH_
 
