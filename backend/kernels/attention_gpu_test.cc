@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "backend/kernels/decode_attention.h"
+#include "backend/kernels/decode_attention_kernels.h"
 #include "backend/kernels/encoder_attention.h"
 #include "backend/kernels/kernel_test_util.h"
 #include "backend/kernels/operand_layout.h"
@@ -43,7 +44,6 @@ void TestDecode(ElementType type, const DecodeCase& test) {
   const DeviceValues pool(type, RandomValues(rows * stride * layout.BlockStride(), 1, 0.4));
   const DeviceValues query(ElementType::kFloat32, RandomValues(size_t(rows) * inner, 2));
   const DeviceValues bias(ElementType::kFloat32, RandomValues(test.heads * (kMaxDistance + 1), 3));
-  const DeviceValues output(type, Poison(size_t(inner + 31) / 32 * 32 * capacity));
   std::vector<int32_t> table(size_t(rows) * stride);
   for (size_t i = 0; i < table.size(); ++i) table[i] = static_cast<int32_t>(table.size() - 1 - i);
   std::vector<RowInfo> infos(rows);
@@ -68,10 +68,7 @@ void TestDecode(ElementType type, const DecodeCase& test) {
   args.max_distance = test.cross ? 0 : kMaxDistance;
   args.scale = 0.6F;
   args.splits = test.splits;
-  args.output = output.data();
-  RunOnStream([&](cudaStream_t stream) { return LaunchDecodeAttention(type, args, {stream}); });
-  const std::vector<double> got = output.Read();
-  std::vector<double> actual, expected;
+  std::vector<double> expected;
   for (int32_t row = 0; row < rows; ++row) {
     for (int32_t head = 0; head < test.heads; ++head) {
       std::vector<double> exact(test.head_dim, 0.0);
@@ -96,17 +93,29 @@ void TestDecode(ElementType type, const DecodeCase& test) {
       }
       if (!scores.empty()) exact = Attend(scores, values);
       for (int32_t d = 0; d < test.head_dim; ++d) {
-        const int32_t k = head * test.head_dim + d;
         expected.push_back(exact[d]);
-        actual.push_back(got[BlockedPlace(type, row, k, capacity)]);
       }
     }
   }
-  CheckClose(actual, expected, Tolerance(type),
-             std::string(TypeName(type)) + (test.cross ? " cross" : " self") + " attention, " +
-                 std::to_string(test.heads) + " heads of " + std::to_string(test.head_dim) + ", " +
-                 std::to_string(rows) + " rows up to " + std::to_string(longest) + ", splits " +
-                 std::to_string(test.splits));
+  const auto check = [&](const char* kernel, auto launch) {
+    const DeviceValues output(type, Poison(size_t(inner + 31) / 32 * 32 * capacity));
+    args.output = output.data();
+    RunOnStream([&](cudaStream_t stream) { return launch(type, args, LaunchContext{stream}); });
+    const std::vector<double> got = output.Read();
+    std::vector<double> actual;
+    for (int32_t row = 0; row < rows; ++row) {
+      for (int32_t k = 0; k < inner; ++k) {
+        actual.push_back(got[BlockedPlace(type, row, k, capacity)]);
+      }
+    }
+    CheckClose(actual, expected, Tolerance(type),
+               std::string(TypeName(type)) + (test.cross ? " cross" : " self") + " attention, " +
+                   std::to_string(test.heads) + " heads of " + std::to_string(test.head_dim) +
+                   ", " + std::to_string(rows) + " rows up to " + std::to_string(longest) +
+                   ", splits " + std::to_string(test.splits) + kernel);
+  };
+  check("", LaunchDecodeAttention);
+  if (CanStreamDecodeAttention(type, args)) check(", streamed", LaunchStreamedDecodeAttention);
 }
 
 void TestEncoder(ElementType type, int32_t heads, int32_t head_dim,
@@ -185,6 +194,13 @@ TEST_P(AttentionTest, DecodeSelf) {
   TestDecode(GetParam(), {1, 8, {48, 0, 47, 49}, false, 1});
 }
 
+// Around what is on its way to a warp at once (2 or 13 blocks of the cache, or as many as fill the
+// device), and around the 32 blocks that a warp looks up at once.
+TEST_P(AttentionTest, DecodeOfManyBlocks) {
+  TestDecode(GetParam(), {5, 64, {32, 33, 34, 0, 512, 513, 514, 1041}, false, 1});
+  TestDecode(GetParam(), {3, 64, {0, 207, 208, 209, 511, 512, 513, 1025}, true, 1});
+}
+
 TEST_P(AttentionTest, DecodeSelfInClusters) {
   TestDecode(GetParam(), {3, 64, {1, 63, 64, 65, 129, 300}, false, 2});
   TestDecode(GetParam(), {24, 64, {128}, false, 4});
@@ -208,6 +224,10 @@ TEST_P(AttentionTest, LargeDecodeOfManyRows) {
   for (size_t i = 0; i < lengths.size(); ++i) lengths[i] = static_cast<int32_t>(i * 37 % 200);
   TestDecode(GetParam(), {4, 64, lengths, true, 1});
   TestDecode(GetParam(), {4, 64, lengths, false, 1});
+  // More heads than a multiprocessor's share of five, with less to keep of each.
+  for (int32_t& length : lengths) length %= 75;
+  TestDecode(GetParam(), {10, 64, lengths, true, 1});
+  TestDecode(GetParam(), {10, 64, lengths, false, 1});
 }
 
 TEST_P(AttentionTest, Encoder) {

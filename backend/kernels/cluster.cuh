@@ -23,6 +23,13 @@ __device__ __forceinline__ void MeetCluster() {
   asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
 #endif
 }
+// The same with an order: other blocks' stores come after all that this thread has read and written
+// of its shared memory.
+__device__ __forceinline__ void MeetClusterInOrder() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+#endif
+}
 __device__ __forceinline__ void AwaitCluster() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.wait;" ::: "memory");

@@ -45,6 +45,25 @@ __device__ __forceinline__ void WaitForPhase(uint64_t* barrier, uint32_t parity)
       : "memory");
 }
 
+// 16 bytes of shared memory that the copy engine has brought.
+__device__ __forceinline__ uint4 LoadShared(uint32_t address) {
+  uint4 bits;
+  asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
+               : "r"(address)
+               : "memory");
+  return bits;
+}
+
+// Copies `bytes` contiguous bytes, a multiple of 16, to shared memory; `barrier` expects them.
+__device__ __forceinline__ void CopyBulk(void* shared, const void* global, uint32_t bytes,
+                                         uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(SharedAddress(shared)),
+      "l"(global), "r"(bytes), "r"(SharedAddress(barrier))
+      : "memory");
+}
 // Copies the box at (column, row) of a matrix to shared memory; `barrier` expects its bytes.
 __device__ __forceinline__ void CopyBox(void* shared, const CUtensorMap& map, int column, int row,
                                         uint64_t* barrier) {

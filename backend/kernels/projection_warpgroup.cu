@@ -87,12 +87,16 @@ cudaError_t LaunchPlanned(const ProjectionArgs& args, int total, int most_reside
 // What was fastest on an H200 for a model of width 1536.
 template <typename T>
 cudaError_t LaunchHalf(const ProjectionArgs& args, const LaunchContext& context) {
+  constexpr int kManyOutputs = 3072;
   constexpr int kVocabularyOutputs = 16384;
   const bool head = args.outputs >= kVocabularyOutputs;
   if (head && args.rows > 192) return LaunchPlanned<T, 2, 256>(args, 1, 1, context);
-  if (args.rows > 192) return LaunchPlanned<T, 2, 128>(args, 224, 2, context);
+  if (args.rows > 192) return LaunchPlanned<T, 2, 128>(args, 216, 2, context);
   if (head || args.rows > 128) return LaunchPlanned<T, 2, 64>(args, 132, 2, context);
-  return LaunchPlanned<T, 1, 64>(args, 288, 3, context);
+  if (args.rows > 64 && args.outputs >= kManyOutputs) {
+    return LaunchPlanned<T, 2, 64>(args, 264, 2, context);
+  }
+  return LaunchPlanned<T, 1, 64>(args, 264, 3, context);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #ifndef SEQ2SEQ_BACKEND_KERNELS_PROJECTION_WARPGROUP_CUH_
 #define SEQ2SEQ_BACKEND_KERNELS_PROJECTION_WARPGROUP_CUH_
 
+#include "backend/kernels/cluster.cuh"
 #include "backend/kernels/projection_epilogue.cuh"
 #include "backend/kernels/wgmma.cuh"
 
@@ -34,6 +35,7 @@ struct WarpgroupTile {
   static constexpr int kWeightBytes = kStageChunks * kOutputs * kChunkBytes;
   static constexpr int kInputBytes = kStageChunks * kRows * kChunkBytes;
   static constexpr int kStageBytes = kWeightBytes + kInputBytes;
+  static constexpr int kSumTileBytes = 32 * sizeof(float4);  // of 16 outputs x 8 rows
 
   // A block finishes row tiles FirstRowTile(rank) to FirstRowTile(rank + 1).
   __host__ __device__ static constexpr int FirstRowTile(int rank, int splits) {
@@ -51,7 +53,7 @@ struct WarpgroupTile {
     return kSharedAlignment + (plan.own_sums ? stages + sums : stages > sums ? stages : sums);
   }
   __host__ __device__ static constexpr int SumBytes(int splits) {
-    return splits * MaxOwnRowTiles(splits) * kTiles * 512;
+    return splits * MaxOwnRowTiles(splits) * kTiles * kSumTileBytes;
   }
 };
 
@@ -88,10 +90,14 @@ class WarpgroupBlock {
   using Row = EpilogueRow<kOutput>;
   // Row tiles whose old values are read at a time.
   static constexpr int kAtOnce = kOutput == ProjectionOutput::kResidual ? 4 : 1;
+  using Old = float[kAtOnce][2][2];
+  // Whether there are registers to read the first old values while products are computed.
+  static constexpr bool kFetchesEarly = kRows == 64;
 
   struct Shared {
     alignas(8) uint64_t full[kMaxStages];
     uint64_t empty[kMaxStages];
+    Arrivals sums;  // of all blocks of the cluster, if there is more than one
     float factors[kRows];
     Row rows[kRows];
   };
@@ -117,6 +123,9 @@ class WarpgroupBlock {
     for (int s = 0; s < plan_.stages; ++s) {
       InitBarrier(&shared_.full[s], 1);
       InitBarrier(&shared_.empty[s], Tile::kTiles);
+    }
+    if (plan_.splits > 1) {
+      shared_.sums.Expect(plan_.splits * own_row_tiles_ * Tile::kTiles * Tile::kSumTileBytes);
     }
     FenceAsyncProxy();
   }
@@ -161,6 +170,19 @@ class WarpgroupBlock {
   }
 
   // The rest is done by the threads that multiply.
+
+  __device__ __forceinline__ void FetchOld(const EpilogueOutputs<T, kOutput>& outputs, int first,
+                                           Old& old) const {
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+#pragma unroll
+      for (int k = 0; k < 2; ++k) {
+        const int row = OwnRow((first + i) * 8 + threadIdx.x % 4 * 2 + k);
+        outputs.FetchOld(min(row, args_.rows - 1), old[i][k]);
+      }
+    }
+  }
+
   __device__ __forceinline__ void Multiply() {
     WarpgroupSums<kRows> sums;
     int place = 0;
@@ -190,9 +212,11 @@ class WarpgroupBlock {
       }
     }
     WaitForProducts<0>();
-    if (!plan_.own_sums) {
+    if (plan_.splits > 1) {
+      if (!plan_.own_sums) MeetClusterInOrder();
+      AwaitCluster();
+    } else if (!plan_.own_sums) {
       SynchronizeMultipliers();
-      if (plan_.splits > 1) SynchronizeCluster();
     }
     Share(sums);
   }
@@ -201,16 +225,12 @@ class WarpgroupBlock {
     asm volatile("bar.sync 1, %0;" ::"n"(Tile::kMultipliers) : "memory");
   }
 
-  // Hands on the row tiles that are this block's.
-  __device__ __forceinline__ void Finish(EpilogueOutputs<T, kOutput>& outputs) {
+  // Hands on the row tiles that are this block's. `old`: what FetchOld() brought of the first ones.
+  __device__ __forceinline__ void Finish(EpilogueOutputs<T, kOutput>& outputs, Old& old) {
     const int lane = threadIdx.x % 32;
-    float old[kAtOnce][2][2];
-    FetchOld(outputs, 0, old);
-    if (plan_.splits > 1) {
-      SynchronizeCluster();
-    } else {
-      __syncthreads();
-    }
+    if constexpr (!kFetchesEarly) FetchOld(outputs, 0, old);
+    __syncthreads();  // for what was looked up
+    if (plan_.splits > 1) shared_.sums.Wait();
 #pragma unroll 1
     for (int first = 0; first < own_row_tiles_; first += kAtOnce) {
       if (first > 0) FetchOld(outputs, first, old);
@@ -310,19 +330,7 @@ class WarpgroupBlock {
     for (int i = 0; i < Tile::kRowTiles; ++i) {
       const int owner = Tile::OwnerOf(i, plan_.splits);
       const int place = i - Tile::FirstRowTile(owner, plan_.splits);
-      StoreToBlock(SharedAddress(SumPlace(rank_, place)), owner, sums.Of(i));
-    }
-  }
-
-  __device__ __forceinline__ void FetchOld(const EpilogueOutputs<T, kOutput>& outputs, int first,
-                                           float (&old)[kAtOnce][2][2]) const {
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-#pragma unroll
-      for (int k = 0; k < 2; ++k) {
-        const int row = OwnRow((first + i) * 8 + threadIdx.x % 4 * 2 + k);
-        outputs.FetchOld(min(row, args_.rows - 1), old[i][k]);
-      }
+      RemoteStore(&shared_.sums, owner).Store(SumPlace(rank_, place), sums.Of(i));
     }
   }
 
@@ -361,7 +369,9 @@ __global__ void __launch_bounds__(WarpgroupTile<kGroups, kRows>::kThreads, kRows
     block.StartWeights(weights);
   }
   __syncthreads();
-  if (plan.splits > 1) ArriveAtCluster();
+  // Blocks meet when all of them run, or, if sums come to where stages were, when all have
+  // multiplied.
+  if (plan.splits > 1 && plan.own_sums) MeetCluster();
   const int lane = threadIdx.x % 32;
   if (warp >= Tile::kTiles) {
     const bool looks_up = warp > Tile::kTiles && block.spare_looks_up();
@@ -370,13 +380,11 @@ __global__ void __launch_bounds__(WarpgroupTile<kGroups, kRows>::kThreads, kRows
     if (copies) block.Copy(weights, inputs);
     if (looks_up) block.FetchRows(lane, 32);
     __syncwarp();
-    if (plan.splits == 1) {
-      __syncthreads();
-      return;
+    if (plan.splits > 1) {
+      if (!plan.own_sums) MeetClusterInOrder();
+      AwaitCluster();
     }
-    WaitForCluster();
-    if (!plan.own_sums) SynchronizeCluster();
-    SynchronizeCluster();
+    __syncthreads();
     return;
   }
   EpilogueOutputs<T, kOutput> outputs(args, blockIdx.x * Tile::kTiles + warp, lane / 4);
@@ -385,9 +393,10 @@ __global__ void __launch_bounds__(WarpgroupTile<kGroups, kRows>::kThreads, kRows
   if (looks_up) block.PrepareRows(threadIdx.x, Tile::kMultipliers);
   WaitForEarlierKernels();
   if (looks_up) block.FetchRows(threadIdx.x, Tile::kMultipliers);
-  if (plan.splits > 1) WaitForCluster();
+  typename Block::Old old;
+  if constexpr (Block::kFetchesEarly) block.FetchOld(outputs, 0, old);
   block.Multiply();
-  block.Finish(outputs);
+  block.Finish(outputs, old);
 }
 
 }  // namespace seq2seq::kernels

@@ -1,5 +1,5 @@
-// What projections need of Hopper beside hopper.cuh: products of operands in the 64-byte swizzle,
-// copies of boxes of more dimensions, and clusters. Device code only.
+// What projections need of Hopper beside hopper.cuh: products of operands in the 64-byte swizzle
+// and copies of boxes of more dimensions. Device code only.
 #ifndef SEQ2SEQ_BACKEND_KERNELS_WGMMA_CUH_
 #define SEQ2SEQ_BACKEND_KERNELS_WGMMA_CUH_
 
@@ -38,26 +38,6 @@ __device__ __forceinline__ void CopyBox(void* shared, const CUtensorMap& map, ui
       "[%1, {%3, %4, %5, %6}], [%2];" ::"r"(SharedAddress(shared)),
       "l"(&map), "r"(SharedAddress(barrier)), "r"(x), "r"(y), "r"(z), "r"(w)
       : "memory");
-}
-
-__device__ __forceinline__ void ArriveAtCluster() {
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-}
-__device__ __forceinline__ void WaitForCluster() {
-  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-__device__ __forceinline__ void SynchronizeCluster() {
-  ArriveAtCluster();
-  WaitForCluster();
-}
-// Writes to the place in the shared memory of the cluster's block `rank` that `address` has in
-// ours.
-__device__ __forceinline__ void StoreToBlock(uint32_t address, int rank, float4 value) {
-  uint32_t remote;
-  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(address), "r"(rank));
-  asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(remote), "f"(value.x),
-               "f"(value.y), "f"(value.z), "f"(value.w)
-               : "memory");
 }
 
 // A matrix operand in shared memory: rows of 32 half-type inputs (64 bytes), groups of 8 rows one
