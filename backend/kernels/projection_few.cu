@@ -10,17 +10,21 @@ namespace {
 
 // Output tiles from which on a block has two of them.
 constexpr int kManyTiles = 200;
-// What the kernels need without spilling. Fewer, so that more blocks of later stages are resident,
-// made the stages slower.
+// What the kernels need to spill next to nothing. Fewer, so that more blocks of later stages are
+// resident, made the stages slower. Up to 8 rows a block of attention has room beside two of these.
 template <int kRowTiles>
-constexpr int kMaxRegisters = kRowTiles == 8 ? 200 : 128;
+constexpr int kMaxRegisters = kRowTiles == 8   ? 200
+                              : kRowTiles == 1 ? 104
+                                               : 128;
 template <int kRowTiles>
 constexpr int kWarpLimit = kRowTiles <= 2 ? kMaxFewRowsWarps : kMaxFewRowsWarps / 2;
 
 // kTiles output tiles a block; see FewRowsProduct. One round of reads after the wait, one barrier.
+// The parameters that weights are fetched by come first: they share a line of the constant cache,
+// which is cold at every launch.
 template <typename T, int kRowTiles, int kTiles, ProjectionOutput kOutput>
 __global__ void __maxnreg__(kMaxRegisters<kRowTiles>)
-    FewRowsKernel(const __grid_constant__ ProjectionArgs args, int staged, int warp_vectors) {
+    FewRowsKernel(int staged, int warp_vectors, const __grid_constant__ ProjectionArgs args) {
   using Product = FewRowsProduct<T, kRowTiles, kTiles>;
   extern __shared__ uint4 shared[];
   __shared__ float factors[kRowTiles * 8];
@@ -74,7 +78,7 @@ cudaError_t LaunchTyped(const ProjectionArgs& args, const LaunchContext& context
     shape.grid = dim3((TileCount(args.outputs) + kTiles - 1) / kTiles);
     shape.block = dim3(few.warps * 32);
     shape.shared_bytes = few.shared_bytes();
-    return Launch(kernel, shape, context, args, few.staged, few.warp_vectors);
+    return Launch(kernel, shape, context, few.staged, few.warp_vectors, args);
   });
 }
 

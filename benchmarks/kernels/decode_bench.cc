@@ -1,6 +1,7 @@
 #include "benchmarks/kernels/decode_bench.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -34,6 +35,18 @@ struct Product {
   bool normed;
   int32_t launches;  // a step
 };
+// What Products() lists.
+enum ProductIndex : uint8_t {
+  kQueryKeyValue,
+  kQuery,
+  kAttended,
+  kFeedForwardIn,
+  kFeedForwardOut,
+  kHead
+};
+// The products of a layer in the order of a step.
+constexpr ProductIndex kLayerProducts[] = {kQueryKeyValue, kAttended,      kQuery,
+                                           kAttended,      kFeedForwardIn, kFeedForwardOut};
 
 class DecodeBench {
  public:
@@ -73,6 +86,7 @@ class DecodeBench {
     ProjectAndAttend("query and cross attention", true);
     Choose("choose greedily", false);
     Choose("sample", true);
+    TimeLayers();
     return std::move(times_);
   }
 
@@ -108,8 +122,16 @@ class DecodeBench {
     return static_cast<double>(product.outputs) * product.inputs;
   }
 
+  // Of a step's products, each with weights of its own.
+  double StepWeightBytes() const {
+    const std::vector<Product> products = Products();
+    double layer = 0.0;
+    for (const ProductIndex index : kLayerProducts) layer += 2.0 * Elements(products[index]);
+    return shape_.layers * layer + 2.0 * Elements(products[kHead]);
+  }
+
   size_t WeightBytes() const {
-    size_t most = 0;
+    auto most = static_cast<size_t>(StepWeightBytes());
     for (const Product& product : Products()) {
       const double bytes = 2.0 * Elements(product);
       most = std::max(most, static_cast<size_t>(bytes) * Turns(bytes));
@@ -131,8 +153,13 @@ class DecodeBench {
   }
 
   ProjectionArgs Args(const Product& product, int32_t turn) const {
+    return Args(product, turn, static_cast<size_t>(2.0 * Elements(product)) * turn);
+  }
+
+  // offset: bytes, of the weights.
+  ProjectionArgs Args(const Product& product, int32_t turn, size_t offset) const {
     ProjectionArgs args;
-    args.weights = As<char>(weights_) + static_cast<size_t>(2.0 * Elements(product)) * turn;
+    args.weights = As<char>(weights_) + offset;
     args.outputs = product.outputs;
     args.inputs = product.inputs;
     args.input = inputs_.get();
@@ -237,6 +264,41 @@ class DecodeBench {
     work.bytes += attention.bytes;
     work.operations += attention.operations;
     Note(name, shape_.layers, work, time);
+  }
+
+  // As the decoder launches them.
+  cudaError_t LaunchBoth(const kernels::ProjectedAttentionArgs& args,
+                         const LaunchContext& context) const {
+    if (fused_[args.attention.cross]) {
+      return kernels::LaunchProjectedAttention(kType, args, context);
+    }
+    const cudaError_t error = kernels::LaunchProjection(kType, args.projection, context);
+    return error != cudaSuccess
+               ? error
+               : kernels::LaunchDecodeAttention(kType, args.attention, {context.stream, true});
+  }
+
+  // All layers and the head in the order of a step: stages of different sizes overlap otherwise
+  // than those of a chain of one kind. Of no launch in a step, as its stages are listed.
+  void TimeLayers() {
+    constexpr auto kOfLayer = static_cast<int32_t>(std::size(kLayerProducts));
+    const std::vector<Product> products = Products();
+    const int32_t count = shape_.layers * kOfLayer + 1;
+    size_t offset = 0;
+    const auto launch = [&](int32_t i, const LaunchContext& context) {
+      if (i == 0) offset = 0;
+      const int32_t layer = i / kOfLayer;
+      const ProductIndex index = layer < shape_.layers ? kLayerProducts[i % kOfLayer] : kHead;
+      const ProjectionArgs args = Args(products[index], layer, offset);
+      offset += static_cast<size_t>(2.0 * Elements(products[index]));
+      return index == kQueryKeyValue || index == kQuery
+                 ? LaunchBoth({args, AttentionArgs(index == kQuery, layer)}, context)
+                 : kernels::LaunchProjection(kType, args, context);
+    };
+    const double time = count * MedianMicroseconds(count, true, launch);
+    const double cache = shape_.layers * (AttentionWork(false).bytes + AttentionWork(true).bytes);
+    const double weights = StepWeightBytes();
+    Note("layers and head", 0, {weights + cache, rows_ * weights + cache}, time);
   }
 
   void TimeBegin() {
