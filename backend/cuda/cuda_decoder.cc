@@ -138,7 +138,7 @@ Status CudaDecoder::AllocateStepBuffers() {
     return zeroed(size_t(RoundUp(width, kernels::kChunkInputs)) * rows * element);
   };
   SEQ2SEQ_ASSIGN_OR_RETURN(row_infos_, zeroed(rows * sizeof(kernels::RowInfo)));
-  SEQ2SEQ_ASSIGN_OR_RETURN(ring_, zeroed(sizeof(int32_t)));
+  SEQ2SEQ_ASSIGN_OR_RETURN(rings_, zeroed(rows * sizeof(int32_t)));
   SEQ2SEQ_ASSIGN_OR_RETURN(values_, zeroed(rows * spec.d_model * sizeof(float)));
   SEQ2SEQ_ASSIGN_OR_RETURN(scaled_, blocked(spec.d_model));
   SEQ2SEQ_ASSIGN_OR_RETURN(sum_squares_, zeroed(SumStride(spec) * rows * sizeof(float)));
@@ -158,14 +158,15 @@ Status CudaDecoder::CaptureGraphs() {
                                return GraphBuilder(*this, rows).Queue();
                              }));
     // Once without a row, as the header is zeros: the first launch takes longer.
+    SEQ2SEQ_RETURN_IF_ERROR(GraphBuilder(*this, rows).Begin());
     SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaGraphLaunch(graph.get(), stream_.get()));
     buckets_.push_back({rows, std::move(graph)});
   }
   return OkStatus();
 }
 
-const CudaGraph& CudaDecoder::GraphFor(int32_t rows) const {
-  return std::ranges::find_if(buckets_, [rows](const Bucket& b) { return b.rows >= rows; })->graph;
+const CudaDecoder::Bucket& CudaDecoder::BucketFor(int32_t rows) const {
+  return *std::ranges::find_if(buckets_, [rows](const Bucket& b) { return b.rows >= rows; });
 }
 
 int32_t CudaDecoder::PassesFor(const StepPlan& plan) {
@@ -222,9 +223,10 @@ Status CudaDecoder::Upload(const StepPlan& plan, uint64_t sequence, int32_t pass
   return OkStatus();
 }
 
-Status CudaDecoder::LaunchPasses(const StepPlan& plan, uint64_t sequence, int32_t passes) {
+Status CudaDecoder::LaunchPasses(const StepPlan& plan, uint64_t sequence, int32_t passes,
+                                 bool begun) {
   const auto rows = static_cast<int32_t>(plan.rows.size());
-  const CudaGraph& graph = GraphFor(rows);
+  const Bucket& bucket = BucketFor(rows);
   auto* headers = pass_headers_[sequence % kRing].as<StepHeader>();
   for (int32_t pass = 0; pass < passes; ++pass) {
     if (pass > 0) {
@@ -233,18 +235,20 @@ Status CudaDecoder::LaunchPasses(const StepPlan& plan, uint64_t sequence, int32_
                                                    sizeof(StepHeader), cudaMemcpyHostToDevice,
                                                    stream_.get()));
     }
-    SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaGraphLaunch(graph.get(), stream_.get()));
+    if (!begun) SEQ2SEQ_RETURN_IF_ERROR(GraphBuilder(*this, bucket.rows).Begin());
+    SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaGraphLaunch(bucket.graph.get(), stream_.get()));
   }
   return OkStatus();
 }
 
 Status CudaDecoder::Launch(const StepPlan& plan, uint64_t sequence) {
   const int32_t passes = PassesFor(plan);
-  if (!SameRows(plan) || passes > 1) {
+  const bool begun = SameRows(plan) && passes == 1;
+  if (!begun) {
     rows_known_ = false;
     SEQ2SEQ_RETURN_IF_ERROR(Upload(plan, sequence, passes));
   }
-  if (!plan.rows.empty()) SEQ2SEQ_RETURN_IF_ERROR(LaunchPasses(plan, sequence, passes));
+  if (!plan.rows.empty()) SEQ2SEQ_RETURN_IF_ERROR(LaunchPasses(plan, sequence, passes, begun));
   SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaEventRecord(finished_[sequence % kRing].get(), stream_.get()));
   // After several passes the header says "last of several"; the next step must be told otherwise.
   rows_known_ = passes == 1 && !plan.rows.empty();

@@ -60,6 +60,10 @@ class CudaDecoder {
 
  private:
   class GraphBuilder;
+  struct Bucket {
+    int32_t rows = 0;
+    CudaGraph graph;
+  };
 
   CudaDecoder(std::shared_ptr<const DeviceWeights> weights, const KvPool* pool,
               const Limits& limits)
@@ -70,8 +74,8 @@ class CudaDecoder {
   int32_t PassesFor(const StepPlan& plan);
   bool SameRows(const StepPlan& plan) const;
   Status Upload(const StepPlan& plan, uint64_t sequence, int32_t passes);
-  Status LaunchPasses(const StepPlan& plan, uint64_t sequence, int32_t passes);
-  const CudaGraph& GraphFor(int32_t rows) const;
+  Status LaunchPasses(const StepPlan& plan, uint64_t sequence, int32_t passes, bool begun);
+  const Bucket& BucketFor(int32_t rows) const;
 
   std::shared_ptr<const DeviceWeights> weights_;
   const KvPool* pool_;
@@ -100,7 +104,7 @@ class CudaDecoder {
 
   // Of the step that runs.
   DeviceBuffer row_infos_;
-  DeviceBuffer ring_;    // int32: where the running step's results go
+  DeviceBuffer rings_;   // int32 [rows]: where the running step's results go
   DeviceBuffer values_;  // float [rows][d_model]
   DeviceBuffer scaled_;  // blocked, see kernels::Residual
   DeviceBuffer sum_squares_;
@@ -111,10 +115,6 @@ class CudaDecoder {
   DeviceBuffer logits_parts_;
   DeviceBuffer logits_;  // float [rows][vocabulary]
 
-  struct Bucket {
-    int32_t rows = 0;
-    CudaGraph graph;
-  };
   std::vector<Bucket> buckets_;  // ascending
 
   // Host's view of what is queued.
