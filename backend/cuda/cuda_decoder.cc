@@ -77,6 +77,8 @@ Result<std::unique_ptr<CudaDecoder>> CudaDecoder::Create(
   decoder->dependent_launch_ = major >= 9;
   decoder->row_capacity_ = RoundUp(limits.max_slots, 8);
   SEQ2SEQ_ASSIGN_OR_RETURN(decoder->stream_, CudaStream::Create(StreamPriority::kHigh));
+  SEQ2SEQ_ASSIGN_OR_RETURN(decoder->signals_, CudaStream::Create(StreamPriority::kHigh));
+  SEQ2SEQ_ASSIGN_OR_RETURN(decoder->ended_, CudaEvent::CreateForStreams());
   for (CudaEvent& event : decoder->finished_) {
     SEQ2SEQ_ASSIGN_OR_RETURN(event, CudaEvent::Create());
   }
@@ -89,7 +91,9 @@ Result<std::unique_ptr<CudaDecoder>> CudaDecoder::Create(
 
 // Device memory must not go while kernels may still use it.
 CudaDecoder::~CudaDecoder() {
-  if (stream_.get() != nullptr) static_cast<void>(cudaStreamSynchronize(stream_.get()));
+  for (const CudaStream* stream : {&stream_, &signals_}) {
+    if (stream->get() != nullptr) static_cast<void>(cudaStreamSynchronize(stream->get()));
+  }
 }
 
 Status CudaDecoder::Allocate() {
@@ -249,10 +253,18 @@ Status CudaDecoder::Launch(const StepPlan& plan, uint64_t sequence) {
     SEQ2SEQ_RETURN_IF_ERROR(Upload(plan, sequence, passes));
   }
   if (!plan.rows.empty()) SEQ2SEQ_RETURN_IF_ERROR(LaunchPasses(plan, sequence, passes, begun));
-  SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaEventRecord(finished_[sequence % kRing].get(), stream_.get()));
+  SEQ2SEQ_RETURN_IF_ERROR(SignalEnd(sequence));
   // After several passes the header says "last of several"; the next step must be told otherwise.
   rows_known_ = passes == 1 && !plan.rows.empty();
   last_rows_.assign(plan.rows.begin(), plan.rows.end());
+  return OkStatus();
+}
+
+// An event that a thread can sleep for holds up the stream that records it, so another stream does.
+Status CudaDecoder::SignalEnd(uint64_t sequence) {
+  SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaEventRecord(ended_.get(), stream_.get()));
+  SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaStreamWaitEvent(signals_.get(), ended_.get(), 0));
+  SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaEventRecord(finished_[sequence % kRing].get(), signals_.get()));
   return OkStatus();
 }
 

@@ -75,6 +75,7 @@ class CudaDecoder {
   bool SameRows(const StepPlan& plan) const;
   Status Upload(const StepPlan& plan, uint64_t sequence, int32_t passes);
   Status LaunchPasses(const StepPlan& plan, uint64_t sequence, int32_t passes, bool begun);
+  Status SignalEnd(uint64_t sequence);
   const Bucket& BucketFor(int32_t rows) const;
 
   std::shared_ptr<const DeviceWeights> weights_;
@@ -83,7 +84,9 @@ class CudaDecoder {
   int32_t row_capacity_ = 0;
   bool dependent_launch_ = false;
   CudaStream stream_;
-  CudaEvent finished_[kRing];
+  CudaEvent ended_;  // the last step queued
+  CudaStream signals_;
+  CudaEvent finished_[kRing];  // on signals_
 
   // A step's uploads: header, rows, bind records, words. The same layout in both memories; the
   // header of each pass after the first is copied from pass_headers_.
