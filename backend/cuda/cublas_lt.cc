@@ -26,22 +26,25 @@ CublasLt::~CublasLt() {
   if (library_ != nullptr) dlclose(library_);
 }
 
-Result<std::shared_ptr<const CublasLt>> CublasLt::Load() {
-  std::shared_ptr<CublasLt> lt(new CublasLt());
-  std::string tried;
-  for (const char* place : kPlaces) {
+Result<std::shared_ptr<const CublasLt>> CublasLt::Load() { return Load(kPlaces); }
+
+Result<std::shared_ptr<const CublasLt>> CublasLt::Load(std::span<const char* const> places) {
+  std::string reasons;
+  for (const char* place : places) {
+    std::shared_ptr<CublasLt> lt(new CublasLt());
     lt->library_ = dlopen(place, RTLD_NOW | RTLD_LOCAL);
-    if (lt->library_ != nullptr) {
-      SEQ2SEQ_RETURN_IF_ERROR(lt->Resolve(place));
-      return std::shared_ptr<const CublasLt>(std::move(lt));
+    if (lt->library_ == nullptr) {
+      const char* reason = dlerror();
+      reasons += Format("; {}", reason == nullptr ? place : reason);
+      continue;
     }
-    tried += tried.empty() ? "" : ", ";
-    tried += place;
+    const Status resolved = lt->Resolve(place);
+    if (resolved) return std::shared_ptr<const CublasLt>(std::move(lt));
+    reasons += "; " + resolved.error().message;
   }
   return Unsupported(
-      Format("the CUDA engine needs cuBLASLt (libcublasLt.so.13 or .12), and none could be loaded; "
-             "looked for {}",
-             tried));
+      "the CUDA engine needs cuBLASLt (libcublasLt.so.13 or .12), and none could be used" +
+      reasons);
 }
 
 Status CublasLt::Resolve(const char* path) {

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "backend/core/status.h"
 
@@ -33,50 +34,49 @@ struct Heuristic {
   std::array<int, 4> reserved;
 };
 
+struct Calls {
+  Code (*create)(Handle*) = nullptr;
+  Code (*destroy)(Handle) = nullptr;
+  Code (*matmul_desc_create)(Descriptor*, int compute_type, int scale_type) = nullptr;
+  Code (*matmul_desc_destroy)(Descriptor) = nullptr;
+  Code (*matmul_desc_set_attribute)(Descriptor, int attribute, const void* value,
+                                    size_t bytes) = nullptr;
+  Code (*layout_create)(Descriptor*, int type, uint64_t rows, uint64_t columns,
+                        int64_t leading_dimension) = nullptr;
+  Code (*layout_destroy)(Descriptor) = nullptr;
+  Code (*preference_create)(Descriptor*) = nullptr;
+  Code (*preference_destroy)(Descriptor) = nullptr;
+  Code (*preference_set_attribute)(Descriptor, int attribute, const void* value,
+                                   size_t bytes) = nullptr;
+  Code (*get_heuristic)(Handle, Descriptor matmul, Descriptor a, Descriptor b, Descriptor c,
+                        Descriptor d, Descriptor preference, int requested, Heuristic* results,
+                        int* found) = nullptr;
+  Code (*algorithm_check)(Handle, Descriptor matmul, Descriptor a, Descriptor b, Descriptor c,
+                          Descriptor d, const Algorithm*, Heuristic* result) = nullptr;
+  Code (*matmul)(Handle, Descriptor matmul, const void* alpha, const void* a, Descriptor a_layout,
+                 const void* b, Descriptor b_layout, const void* beta, const void* c,
+                 Descriptor c_layout, void* d, Descriptor d_layout, const Algorithm* algorithm,
+                 void* workspace, size_t workspace_bytes, cudaStream_t stream) = nullptr;
+};
+
 }  // namespace cublaslt
 
 // The library's functions. Immutable after loading; safe from any thread; the library stays loaded
 // while this lives.
-class CublasLt {
+class CublasLt : public cublaslt::Calls {
  public:
   // Looks for libcublasLt.so.13, then .12, where the dynamic linker does and below /usr/local/cuda.
-  // kUnsupported if there is none, naming the places.
   [[nodiscard]] static Result<std::shared_ptr<const CublasLt>> Load();
+  // The first of `places` that can be loaded and has every function. kUnsupported, with what is
+  // wrong with each, if there is none.
+  [[nodiscard]] static Result<std::shared_ptr<const CublasLt>> Load(
+      std::span<const char* const> places);
 
+  // Functions of the caller's, for tests of what happens when some fail.
+  explicit CublasLt(const cublaslt::Calls& calls) : cublaslt::Calls(calls) {}
   ~CublasLt();
   CublasLt(const CublasLt&) = delete;
   CublasLt& operator=(const CublasLt&) = delete;
-
-  cublaslt::Code (*create)(cublaslt::Handle*) = nullptr;
-  cublaslt::Code (*destroy)(cublaslt::Handle) = nullptr;
-  cublaslt::Code (*matmul_desc_create)(cublaslt::Descriptor*, int compute_type,
-                                       int scale_type) = nullptr;
-  cublaslt::Code (*matmul_desc_destroy)(cublaslt::Descriptor) = nullptr;
-  cublaslt::Code (*matmul_desc_set_attribute)(cublaslt::Descriptor, int attribute,
-                                              const void* value, size_t bytes) = nullptr;
-  cublaslt::Code (*layout_create)(cublaslt::Descriptor*, int type, uint64_t rows, uint64_t columns,
-                                  int64_t leading_dimension) = nullptr;
-  cublaslt::Code (*layout_destroy)(cublaslt::Descriptor) = nullptr;
-  cublaslt::Code (*preference_create)(cublaslt::Descriptor*) = nullptr;
-  cublaslt::Code (*preference_destroy)(cublaslt::Descriptor) = nullptr;
-  cublaslt::Code (*preference_set_attribute)(cublaslt::Descriptor, int attribute, const void* value,
-                                             size_t bytes) = nullptr;
-  cublaslt::Code (*get_heuristic)(cublaslt::Handle, cublaslt::Descriptor matmul,
-                                  cublaslt::Descriptor a, cublaslt::Descriptor b,
-                                  cublaslt::Descriptor c, cublaslt::Descriptor d,
-                                  cublaslt::Descriptor preference, int requested,
-                                  cublaslt::Heuristic* results, int* found) = nullptr;
-  cublaslt::Code (*algorithm_check)(cublaslt::Handle, cublaslt::Descriptor matmul,
-                                    cublaslt::Descriptor a, cublaslt::Descriptor b,
-                                    cublaslt::Descriptor c, cublaslt::Descriptor d,
-                                    const cublaslt::Algorithm*,
-                                    cublaslt::Heuristic* result) = nullptr;
-  cublaslt::Code (*matmul)(cublaslt::Handle, cublaslt::Descriptor matmul, const void* alpha,
-                           const void* a, cublaslt::Descriptor a_layout, const void* b,
-                           cublaslt::Descriptor b_layout, const void* beta, const void* c,
-                           cublaslt::Descriptor c_layout, void* d, cublaslt::Descriptor d_layout,
-                           const cublaslt::Algorithm* algorithm, void* workspace,
-                           size_t workspace_bytes, cudaStream_t stream) = nullptr;
 
  private:
   CublasLt() = default;

@@ -19,7 +19,12 @@ using kernels::StepHeader;
 
 constexpr size_t kAlignment = 256;
 
-size_t Aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+constexpr size_t Aligned(size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+// Of the passes between a step's first and last, see CudaDecoder::later_passes_.
+constexpr size_t kHeadersBytes = Aligned(CudaDecoder::kMaxPasses * sizeof(StepHeader));
 
 // 1, 2, 4, 8, 16, 32, then multiples of 64.
 std::vector<int32_t> BucketSizes(int32_t max_rows) {
@@ -111,8 +116,8 @@ Status CudaDecoder::Allocate() {
   const size_t bytes = words_offset_ + slots * words_a_slot * sizeof(int32_t);
   for (int i = 0; i < kRing; ++i) {
     SEQ2SEQ_ASSIGN_OR_RETURN(host_uploads_[i], PinnedBuffer::Allocate(bytes));
-    SEQ2SEQ_ASSIGN_OR_RETURN(
-        pass_headers_[i], PinnedBuffer::Allocate(limits_.max_decoder_tokens * sizeof(StepHeader)));
+    SEQ2SEQ_ASSIGN_OR_RETURN(later_passes_[i], PinnedBuffer::Allocate(kHeadersBytes + rows_offset_ +
+                                                                      slots * sizeof(SlotId)));
   }
   const cudaStream_t stream = stream_.get();
   const auto zeroed = [&](size_t count) { return DeviceBuffer::AllocateZeroed(count, stream); };
@@ -127,7 +132,14 @@ Status CudaDecoder::Allocate() {
   tables_.self_blocks = self_blocks_.as<int32_t>();
   tables_.cross_blocks = cross_blocks_.as<int32_t>();
   pending_counts_.assign(slots, 0);
+  long_prefixes_.resize(slots);
+  prefix_tokens_.resize(slots * tables_.pending_stride);
+  prefix_rows_.reserve(slots);
   last_rows_.reserve(slots);
+  for (RowsInFlight& rows : rows_in_flight_) {
+    rows.slots.reserve(slots);
+    rows.outcomes.reserve(slots);
+  }
   return OkStatus();
 }
 
@@ -173,90 +185,179 @@ const CudaDecoder::Bucket& CudaDecoder::BucketFor(int32_t rows) const {
   return *std::ranges::find_if(buckets_, [rows](const Bucket& b) { return b.rows >= rows; });
 }
 
-int32_t CudaDecoder::PassesFor(const StepPlan& plan) {
-  for (const BindRecord& bind : plan.bind) {
-    pending_counts_[bind.slot] = static_cast<int32_t>(bind.pending_tokens.size());
-  }
-  int32_t passes = 1;
-  for (const SlotId slot : plan.rows) {
-    passes = std::max(passes, pending_counts_[slot]);
-    pending_counts_[slot] = 0;
-  }
-  return passes;
-}
-
 bool CudaDecoder::SameRows(const StepPlan& plan) const {
   return rows_known_ && plan.bind.empty() && std::ranges::equal(plan.rows, last_rows_);
 }
 
-Status CudaDecoder::Upload(const StepPlan& plan, uint64_t sequence, int32_t passes) {
-  auto* base = host_uploads_[sequence % kRing].as<std::byte>();
-  auto* header = reinterpret_cast<StepHeader*>(base);
-  *header = {static_cast<int32_t>(plan.rows.size()), 0, passes,
-             static_cast<int32_t>(sequence % kRing), kRing};
-  std::memcpy(base + rows_offset_, plan.rows.data(), plan.rows.size() * sizeof(SlotId));
-  auto* uploads = reinterpret_cast<BindUpload*>(base + binds_offset_);
-  auto* words = reinterpret_cast<int32_t*>(base + words_offset_);
+// What this step and those after it need to know of the plan's bind records.
+void CudaDecoder::NotePrefixes(const StepPlan& plan) {
+  for (const BindRecord& bind : plan.bind) {
+    pending_counts_[bind.slot] = static_cast<int32_t>(bind.pending_tokens.size());
+    long_prefixes_[bind.slot] = {StateOf(bind), 0};
+    if (pending_counts_[bind.slot] <= kMaxPasses) continue;
+    std::ranges::copy(bind.pending_tokens, PrefixTokens(bind.slot).begin());
+  }
+}
+
+std::span<int32_t> CudaDecoder::PrefixTokens(SlotId slot) {
+  return std::span(prefix_tokens_)
+      .subspan(size_t(slot) * tables_.pending_stride, tables_.pending_stride);
+}
+
+// Says which rows take part in the step's passes before the last and which in the last, and returns
+// the number of passes.
+int32_t CudaDecoder::DivideRows(const StepPlan& plan, RowsInFlight* flying) {
+  prefix_rows_.clear();
+  last_rows_.clear();
+  flying->slots.assign(plan.rows.begin(), plan.rows.end());
+  flying->outcomes.clear();
+  int32_t passes = 1;
+  for (const SlotId slot : plan.rows) {
+    const int32_t pending = pending_counts_[slot];
+    passes = std::max(passes, std::min(pending, kMaxPasses));
+    if (pending > 1) prefix_rows_.push_back(slot);
+    const bool chooses = pending <= kMaxPasses;
+    flying->outcomes.push_back(chooses ? static_cast<int32_t>(last_rows_.size()) : -1);
+    if (chooses) last_rows_.push_back(slot);
+  }
+  return passes;
+}
+
+// Notes what the step leaves for the next. A slot that has more than a step's passes take is not
+// told so on the device: it has one token a pass there, and misses the last pass.
+void CudaDecoder::ConsumePrefixes(const StepPlan& plan, int32_t passes) {
+  for (const SlotId slot : plan.rows) {
+    LongPrefix& prefix = long_prefixes_[slot];
+    if (pending_counts_[slot] <= kMaxPasses) {
+      pending_counts_[slot] = 0;
+      prefix.consumed = 0;
+    } else {
+      pending_counts_[slot] -= passes - 1;
+      prefix.state.position += passes - 1;
+      prefix.consumed += passes - 1;
+    }
+  }
+}
+
+// The plan's bind records, and those that bring slots the next part of a long prefix. Returns where
+// the upload ends, and how many there are.
+size_t CudaDecoder::WriteBinds(const StepPlan& plan, std::byte* upload, int32_t* count) {
+  auto* uploads = reinterpret_cast<BindUpload*>(upload + binds_offset_);
+  auto* words = reinterpret_cast<int32_t*>(upload + words_offset_);
   int32_t word = 0;
-  for (size_t i = 0; i < plan.bind.size(); ++i) {
-    const BindRecord& bind = plan.bind[i];
+  const auto write = [&](SlotId slot, const SlotState& state, const BindLists& lists) {
+    const auto pending =
+        lists.pending.first(std::min(lists.pending.size(), static_cast<size_t>(kMaxPasses)));
+    BindUpload& bind = uploads[(*count)++];
+    bind.state = state;
+    bind.state.pending_count = static_cast<int32_t>(pending.size());
+    bind.slot = slot;
+    bind.first_word = word;
+    bind.self_count = static_cast<int32_t>(lists.self.size());
+    bind.cross_count = static_cast<int32_t>(lists.cross.size());
+    for (const std::span<const int32_t> list : {pending, lists.self, lists.cross}) {
+      std::memcpy(words + word, list.data(), list.size_bytes());
+      word += static_cast<int32_t>(list.size());
+    }
+  };
+  *count = 0;
+  for (const BindRecord& bind : plan.bind) {
     // More blocks than the tables hold are never reached.
     const auto self = bind.self_blocks.first(
         std::min(bind.self_blocks.size(), static_cast<size_t>(tables_.self_stride)));
     const auto cross = bind.cross_blocks.first(
         std::min(bind.cross_blocks.size(), static_cast<size_t>(tables_.cross_stride)));
-    uploads[i].state = StateOf(bind);
-    uploads[i].slot = bind.slot;
-    uploads[i].first_word = word;
-    uploads[i].self_count = static_cast<int32_t>(self.size());
-    uploads[i].cross_count = static_cast<int32_t>(cross.size());
-    for (const std::span<const int32_t> list : {bind.pending_tokens, self, cross}) {
-      std::memcpy(words + word, list.data(), list.size_bytes());
-      word += static_cast<int32_t>(list.size());
-    }
+    write(bind.slot, StateOf(bind), {bind.pending_tokens, self, cross});
   }
-  const size_t bytes = plan.bind.empty() ? rows_offset_ + plan.rows.size() * sizeof(SlotId)
-                                         : words_offset_ + word * sizeof(int32_t);
+  for (const SlotId slot : prefix_rows_) {
+    const LongPrefix& prefix = long_prefixes_[slot];
+    if (prefix.consumed == 0) continue;
+    write(slot, prefix.state,
+          {PrefixTokens(slot).subspan(prefix.consumed, pending_counts_[slot]), {}, {}});
+  }
+  return words_offset_ + word * sizeof(int32_t);
+}
+
+// Writes header and rows of a pass, and returns where they end.
+size_t CudaDecoder::WriteRows(std::span<const SlotId> rows, const StepHeader& header,
+                              std::byte* upload) const {
+  *reinterpret_cast<StepHeader*>(upload) = header;
+  std::memcpy(upload + rows_offset_, rows.data(), rows.size_bytes());
+  return rows_offset_ + rows.size_bytes();
+}
+
+Status CudaDecoder::CopyUpload(const void* from, size_t bytes) {
   SEQ2SEQ_RETURN_IF_CUDA_ERROR(
-      cudaMemcpyAsync(uploads_.as(), base, bytes, cudaMemcpyHostToDevice, stream_.get()));
+      cudaMemcpyAsync(uploads_.as(), from, bytes, cudaMemcpyHostToDevice, stream_.get()));
+  return OkStatus();
+}
+
+// Everything that the step's first pass needs.
+Status CudaDecoder::Upload(const StepPlan& plan, const StepHeader& header) {
+  auto* upload = host_uploads_[header.ring].as<std::byte>();
+  const std::vector<SlotId>& rows = header.passes > 1 ? prefix_rows_ : last_rows_;
+  int32_t binds = 0;
+  const size_t rows_end = WriteRows(rows, header, upload);
+  const size_t binds_end = WriteBinds(plan, upload, &binds);
+  SEQ2SEQ_RETURN_IF_ERROR(CopyUpload(upload, binds == 0 ? rows_end : binds_end));
   const auto* device = uploads_.as<std::byte>();
-  SEQ2SEQ_RETURN_IF_CUDA_ERROR(
-      kernels::LaunchBindSlots(reinterpret_cast<const BindUpload*>(device + binds_offset_),
-                               reinterpret_cast<const int32_t*>(device + words_offset_),
-                               static_cast<int32_t>(plan.bind.size()), tables_, {stream_.get()}));
+  SEQ2SEQ_RETURN_IF_CUDA_ERROR(kernels::LaunchBindSlots(
+      reinterpret_cast<const BindUpload*>(device + binds_offset_),
+      reinterpret_cast<const int32_t*>(device + words_offset_), binds, tables_, {stream_.get()}));
+  return OkStatus();
+}
+
+// The passes before a step's last, which consume prefixes, for their rows alone. The first one's
+// header and rows are on the device.
+Status CudaDecoder::LaunchPrefixPasses(StepHeader header) {
+  auto* headers = later_passes_[header.ring].as<StepHeader>();
+  for (header.pass = 0; header.pass < header.passes - 1; ++header.pass) {
+    if (header.pass > 0) {
+      headers[header.pass] = header;
+      SEQ2SEQ_RETURN_IF_ERROR(CopyUpload(headers + header.pass, sizeof(header)));
+    }
+    SEQ2SEQ_RETURN_IF_ERROR(LaunchPass(header.rows, false));
+  }
+  return OkStatus();
+}
+
+// begun: by the step before, which had the same rows.
+Status CudaDecoder::LaunchPass(int32_t rows, bool begun) {
+  const Bucket& bucket = BucketFor(rows);
+  if (!begun) SEQ2SEQ_RETURN_IF_ERROR(GraphBuilder(*this, bucket.rows).Begin());
+  SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaGraphLaunch(bucket.graph.get(), stream_.get()));
   return OkStatus();
 }
 
 Status CudaDecoder::LaunchPasses(const StepPlan& plan, uint64_t sequence, int32_t passes,
-                                 bool begun) {
-  const auto rows = static_cast<int32_t>(plan.rows.size());
-  const Bucket& bucket = BucketFor(rows);
-  auto* headers = pass_headers_[sequence % kRing].as<StepHeader>();
-  for (int32_t pass = 0; pass < passes; ++pass) {
-    if (pass > 0) {
-      headers[pass] = {rows, pass, passes, static_cast<int32_t>(sequence % kRing), kRing};
-      SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(uploads_.as(), headers + pass,
-                                                   sizeof(StepHeader), cudaMemcpyHostToDevice,
-                                                   stream_.get()));
-    }
-    if (!begun) SEQ2SEQ_RETURN_IF_ERROR(GraphBuilder(*this, bucket.rows).Begin());
-    SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaGraphLaunch(bucket.graph.get(), stream_.get()));
+                                 bool same_rows) {
+  StepHeader header;
+  header.passes = passes;
+  header.ring = static_cast<int32_t>(sequence % kRing);
+  header.ring_size = kRing;
+  header.rows = static_cast<int32_t>(passes > 1 ? prefix_rows_.size() : last_rows_.size());
+  if (!same_rows) SEQ2SEQ_RETURN_IF_ERROR(Upload(plan, header));
+  SEQ2SEQ_RETURN_IF_ERROR(LaunchPrefixPasses(header));
+  if (last_rows_.empty()) return OkStatus();
+  if (passes > 1) {
+    header.rows = static_cast<int32_t>(last_rows_.size());
+    header.pass = passes - 1;
+    auto* upload = later_passes_[header.ring].as<std::byte>() + kHeadersBytes;
+    SEQ2SEQ_RETURN_IF_ERROR(CopyUpload(upload, WriteRows(last_rows_, header, upload)));
   }
-  return OkStatus();
+  return LaunchPass(header.rows, same_rows);
 }
 
 Status CudaDecoder::Launch(const StepPlan& plan, uint64_t sequence) {
-  const int32_t passes = PassesFor(plan);
-  const bool begun = SameRows(plan) && passes == 1;
-  if (!begun) {
-    rows_known_ = false;
-    SEQ2SEQ_RETURN_IF_ERROR(Upload(plan, sequence, passes));
-  }
-  if (!plan.rows.empty()) SEQ2SEQ_RETURN_IF_ERROR(LaunchPasses(plan, sequence, passes, begun));
+  NotePrefixes(plan);
+  const bool same_rows = SameRows(plan);
+  const int32_t passes = DivideRows(plan, &rows_in_flight_[sequence % kRing]);
+  rows_known_ = false;
+  SEQ2SEQ_RETURN_IF_ERROR(LaunchPasses(plan, sequence, passes, same_rows));
   SEQ2SEQ_RETURN_IF_ERROR(SignalEnd(sequence));
+  ConsumePrefixes(plan, passes);
   // After several passes the header says "last of several"; the next step must be told otherwise.
   rows_known_ = passes == 1 && !plan.rows.empty();
-  last_rows_.assign(plan.rows.begin(), plan.rows.end());
   return OkStatus();
 }
 
@@ -273,14 +374,16 @@ Status CudaDecoder::Wait(uint64_t sequence) {
   return OkStatus();
 }
 
-void CudaDecoder::Read(uint64_t sequence, int32_t rows, StepResult* result) const {
+void CudaDecoder::Read(uint64_t sequence, StepResult* result) const {
   const RowOutcome* outcomes = outcomes_.as<RowOutcome>() + sequence % kRing * limits_.max_slots;
+  const RowsInFlight& rows = rows_in_flight_[sequence % kRing];
   result->Clear();
-  for (int32_t row = 0; row < rows; ++row) {
-    const RowOutcome& outcome = outcomes[row];
+  for (size_t row = 0; row < rows.slots.size(); ++row) {
+    const int32_t at = rows.outcomes[row];
+    const RowOutcome outcome = at < 0 ? RowOutcome{.slot = rows.slots[row]} : outcomes[at];
     RowResult out;
     out.slot = outcome.slot;
-    out.parent_row = row;
+    out.parent_row = static_cast<int32_t>(row);
     out.first_token = static_cast<int32_t>(result->tokens.size());
     out.token_count = outcome.count;
     out.score = outcome.score;

@@ -2,8 +2,10 @@
 #ifndef SEQ2SEQ_BACKEND_CUDA_CUDA_DECODER_H_
 #define SEQ2SEQ_BACKEND_CUDA_CUDA_DECODER_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "backend/core/status.h"
@@ -25,12 +27,17 @@ namespace seq2seq {
 // A step is one launch of a captured graph (one a bucket of batch sizes), preceded by one small
 // copy if the plan differs from the last. Its results go straight to pinned host memory.
 //
+// Decoder prefixes take a pass of their rows alone for each token before the pass that chooses
+// tokens. A step has kMaxPasses at most: a longer prefix takes several steps, and brings a token in
+// the last of them only.
+//
 // Threads: Launch() from one thread; Wait() from another; Read() after Wait() of that step. Both
 // threads must have the device current.
 class CudaDecoder {
  public:
   // Steps whose results may be unread at a time.
   static constexpr int32_t kRing = 2;
+  static constexpr int32_t kMaxPasses = 16;
 
   struct Limits {
     int32_t max_slots = 0;
@@ -56,7 +63,7 @@ class CudaDecoder {
   [[nodiscard]] Status Wait(uint64_t sequence);
 
   // Fills *result but its step number from that step.
-  void Read(uint64_t sequence, int32_t rows, StepResult* result) const;
+  void Read(uint64_t sequence, StepResult* result) const;
 
  private:
   class GraphBuilder;
@@ -65,16 +72,43 @@ class CudaDecoder {
     CudaGraph graph;
   };
 
+  // A decoder prefix of more than kMaxPasses tokens, as the next step finds it. The device gets it
+  // by and by: each step binds the slot anew, with its next tokens.
+  struct LongPrefix {
+    kernels::SlotState state;
+    int32_t consumed = 0;  // of its tokens in prefix_tokens_
+  };
+  // What a launched step says of its rows.
+  struct RowsInFlight {
+    std::vector<SlotId> slots;
+    std::vector<int32_t> outcomes;  // whose of outcomes_, or -1: no token in this step
+  };
+  // A bind record's part of the upload.
+  struct BindLists {
+    std::span<const int32_t> pending;
+    std::span<const BlockId> self;
+    std::span<const BlockId> cross;
+  };
+
   CudaDecoder(std::shared_ptr<const DeviceWeights> weights, const KvPool* pool,
               const Limits& limits)
       : weights_(std::move(weights)), pool_(pool), limits_(limits) {}
   Status Allocate();
   Status AllocateStepBuffers();
   Status CaptureGraphs();
-  int32_t PassesFor(const StepPlan& plan);
   bool SameRows(const StepPlan& plan) const;
-  Status Upload(const StepPlan& plan, uint64_t sequence, int32_t passes);
-  Status LaunchPasses(const StepPlan& plan, uint64_t sequence, int32_t passes, bool begun);
+  void NotePrefixes(const StepPlan& plan);
+  std::span<int32_t> PrefixTokens(SlotId slot);
+  int32_t DivideRows(const StepPlan& plan, RowsInFlight* flying);
+  void ConsumePrefixes(const StepPlan& plan, int32_t passes);
+  size_t WriteBinds(const StepPlan& plan, std::byte* upload, int32_t* count);
+  size_t WriteRows(std::span<const SlotId> rows, const kernels::StepHeader& header,
+                   std::byte* upload) const;
+  Status CopyUpload(const void* from, size_t bytes);
+  Status Upload(const StepPlan& plan, const kernels::StepHeader& header);
+  Status LaunchPass(int32_t rows, bool begun);
+  Status LaunchPrefixPasses(kernels::StepHeader header);
+  Status LaunchPasses(const StepPlan& plan, uint64_t sequence, int32_t passes, bool same_rows);
   Status SignalEnd(uint64_t sequence);
   const Bucket& BucketFor(int32_t rows) const;
 
@@ -88,13 +122,14 @@ class CudaDecoder {
   CudaStream signals_;
   CudaEvent finished_[kRing];  // on signals_
 
-  // A step's uploads: header, rows, bind records, words. The same layout in both memories; the
-  // header of each pass after the first is copied from pass_headers_.
+  // A step's uploads: header, rows, bind records, words. The same layout in both memories; header
+  // and rows of passes after the first are copied from later_passes_: headers, and the rows of the
+  // last pass.
   size_t rows_offset_ = 0;
   size_t binds_offset_ = 0;
   size_t words_offset_ = 0;
   PinnedBuffer host_uploads_[kRing];
-  PinnedBuffer pass_headers_[kRing];
+  PinnedBuffer later_passes_[kRing];
   DeviceBuffer uploads_;
   PinnedBuffer outcomes_;
 
@@ -121,8 +156,12 @@ class CudaDecoder {
   std::vector<Bucket> buckets_;  // ascending
 
   // Host's view of what is queued.
-  std::vector<int32_t> pending_counts_;  // by slot: tokens that its next step consumes, 0 for one
-  std::vector<SlotId> last_rows_;        // of the last step, as the device has them
+  std::vector<int32_t> pending_counts_;    // by slot: tokens to consume yet, 0 for one
+  std::vector<LongPrefix> long_prefixes_;  // by slot
+  std::vector<int32_t> prefix_tokens_;     // [max_slots][max_decoder_tokens], of long prefixes
+  std::vector<SlotId> prefix_rows_;        // of the passes before a step's last
+  std::vector<SlotId> last_rows_;          // of the last pass, as the device has them
+  RowsInFlight rows_in_flight_[kRing];
   bool rows_known_ = false;
 };
 

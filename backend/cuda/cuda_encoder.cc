@@ -209,25 +209,46 @@ Status CudaEncoder::FeedForward(size_t layer) {
   return matmul_->Run(FfnOut(layer), stream_.get());
 }
 
-// As many layers at a time as there is room for: with few tokens one layer doesn't fill the device.
-Status CudaEncoder::FillCrossBlocks(int32_t first_layer, int32_t layers) {
-  const auto token_bytes = static_cast<int64_t>(ElementBytes(weights_->type)) * 2 *
-                           weights_->spec.decoder_inner() * tokens_;
-  const auto room = static_cast<int32_t>(
-      std::min<int64_t>(kMostCrossLayers, static_cast<int64_t>(wide_.bytes()) / token_bytes));
-  for (const int32_t end = first_layer + layers; first_layer < end; first_layer += room) {
-    kernels::ScatterKeyValuesArgs args;
-    args.key_values = wide_.as();
-    args.layers = std::min(room, end - first_layer);
-    args.places = ids() + tokens_;
-    args.tokens = tokens_;
-    args.pool = pool_->memory.as();
-    args.layout = pool_->layout;
-    args.layer_offset = pool_->LayerOffset(first_layer);
-    SEQ2SEQ_RETURN_IF_ERROR(matmul_->Run(CrossKeyValues(first_layer, args.layers), stream_.get()));
-    SEQ2SEQ_RETURN_IF_CUDA_ERROR(
-        kernels::LaunchScatterKeyValues(weights_->type, args, {stream_.get()}));
-  }
+// The size of batches that the products of this batch were tuned for.
+int32_t CudaEncoder::TunedTokens() const {
+  int32_t tokens = limits_.max_tokens;
+  while (tokens / 2 >= std::max(tokens_, kLeastTunedTokens)) tokens /= 2;
+  return tokens;
+}
+
+// Decoder layers whose keys and values are multiplied at a time, as with few tokens one doesn't
+// fill the device: as many as there is room for, and the same for all batches that are tuned
+// together.
+int32_t CudaEncoder::CrossLayersAtOnce() const {
+  const auto layer_bytes = static_cast<int64_t>(ElementBytes(weights_->type)) * 2 *
+                           weights_->spec.decoder_inner() * TunedTokens();
+  const auto room = static_cast<int32_t>(static_cast<int64_t>(wide_.bytes()) / layer_bytes);
+  return std::min({room, kMostCrossLayers, weights_->spec.decoder.layers});
+}
+
+int32_t CudaEncoder::CrossGroups() const {
+  const int32_t at_once = CrossLayersAtOnce();
+  return (weights_->spec.decoder.layers + at_once - 1) / at_once;
+}
+
+int32_t CudaEncoder::CrossLayersOf(int32_t group) const {
+  const int32_t at_once = CrossLayersAtOnce();
+  return std::min(at_once, weights_->spec.decoder.layers - group * at_once);
+}
+
+Status CudaEncoder::FillCrossBlocks(int32_t group) {
+  const int32_t first_layer = group * CrossLayersAtOnce();
+  kernels::ScatterKeyValuesArgs args;
+  args.key_values = wide_.as();
+  args.layers = CrossLayersOf(group);
+  args.places = ids() + tokens_;
+  args.tokens = tokens_;
+  args.pool = pool_->memory.as();
+  args.layout = pool_->layout;
+  args.layer_offset = pool_->LayerOffset(first_layer);
+  SEQ2SEQ_RETURN_IF_ERROR(matmul_->Run(CrossKeyValues(first_layer, args.layers), stream_.get()));
+  SEQ2SEQ_RETURN_IF_CUDA_ERROR(
+      kernels::LaunchScatterKeyValues(weights_->type, args, {stream_.get()}));
   return OkStatus();
 }
 
@@ -243,37 +264,41 @@ Status CudaEncoder::QueueLayer(int32_t layer) {
   return Norm(weights_->encoder_final_norm);
 }
 
-// Of the batch in one layer of the encoder, or in the keys and values of one of the decoder.
-int64_t CudaEncoder::OperationsOf(int32_t layer) const {
+// Of the batch in one layer of the encoder, or in the keys and values of a group of the decoder's.
+int64_t CudaEncoder::OperationsOf(int32_t part) const {
   const ModelSpec& spec = weights_->spec;
   const int64_t token_operations = int64_t{2} * spec.d_model * tokens_;
-  if (layer >= spec.encoder.layers) return token_operations * 2 * spec.decoder_inner();
+  if (part >= spec.encoder.layers) {
+    return token_operations * 2 * spec.decoder_inner() * CrossLayersOf(part - spec.encoder.layers);
+  }
   const int64_t outputs = 4 * spec.encoder_inner() + (spec.gated_ffn ? 3 : 2) * spec.encoder.d_ff;
   return token_operations * outputs + kAttentionCost * 4 * spec.encoder_inner() * score_count_;
 }
 
-// Queues layers for about kSliceOperations, at least one.
-Status CudaEncoder::QueueSlice() {
+Status CudaEncoder::QueuePart(int32_t part) {
   const int32_t encoder_layers = weights_->spec.encoder.layers;
-  const int32_t first = next_layer_;
-  int64_t left = kSliceOperations;
-  while (next_layer_ < AllLayers() && (next_layer_ == first || left > 0)) {
-    left -= OperationsOf(next_layer_++);
-  }
-  for (int32_t layer = first; layer < std::min(next_layer_, encoder_layers); ++layer) {
-    SEQ2SEQ_RETURN_IF_ERROR(QueueLayer(layer));
-  }
-  const int32_t first_cross = std::max(first, encoder_layers);
-  if (next_layer_ <= first_cross) return OkStatus();
-  return FillCrossBlocks(first_cross - encoder_layers, next_layer_ - first_cross);
+  return part < encoder_layers ? QueueLayer(part) : FillCrossBlocks(part - encoder_layers);
 }
 
-// For batches of all sizes, on whatever is in the buffers.
+// Queues parts for about kSliceOperations, at least one.
+Status CudaEncoder::QueueSlice() {
+  int64_t left = kSliceOperations;
+  do {
+    SEQ2SEQ_RETURN_IF_ERROR(QueuePart(next_part_));
+    left -= OperationsOf(next_part_++);
+  } while (next_part_ < Parts() && left > 0);
+  return OkStatus();
+}
+
+// All products that can run, for batches of all sizes, on whatever is in the buffers.
 Status CudaEncoder::Tune() {
   if (weights_->type == kernels::ElementType::kFloat32) return OkStatus();
   for (tokens_ = limits_.max_tokens; tokens_ >= kLeastTunedTokens; tokens_ /= 2) {
-    for (const TokenMatmulArgs& args :
-         {QueryKeyValue(0), AttentionOut(0), FfnIn(0), FfnOut(0), CrossKeyValues(0, 1)}) {
+    std::vector<TokenMatmulArgs> products = {QueryKeyValue(0), AttentionOut(0), FfnIn(0), FfnOut(0),
+                                             CrossKeyValues(0, CrossLayersOf(0))};
+    const int32_t last_group = CrossLayersOf(CrossGroups() - 1);
+    if (last_group != CrossLayersOf(0)) products.push_back(CrossKeyValues(0, last_group));
+    for (const TokenMatmulArgs& args : products) {
       SEQ2SEQ_RETURN_IF_ERROR(matmul_->Tune(args, stream_.get()));
     }
   }
@@ -291,9 +316,9 @@ Status CudaEncoder::WarmUp() {
 
 Status CudaEncoder::Encode(std::span<const EncodeItem> batch) {
   SEQ2SEQ_RETURN_IF_ERROR(UploadBatch(batch));
-  next_layer_ = 0;
+  next_part_ = 0;
   int32_t slice = 0;
-  for (; next_layer_ < AllLayers(); ++slice) {
+  for (; next_part_ < Parts(); ++slice) {
     SEQ2SEQ_RETURN_IF_ERROR(turns_->Slice(stream_.get(), [this] { return QueueSlice(); }));
     SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaEventRecord(finished_[slice % 2].get(), stream_.get()));
     // While steps run the next slice is queued when this one has ended, so that a step comes
@@ -303,6 +328,12 @@ Status CudaEncoder::Encode(std::span<const EncodeItem> batch) {
     SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaEventSynchronize(finished_[wait_for % 2].get()));
   }
   SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaEventSynchronize(finished_[(slice - 1) % 2].get()));
+  return OkStatus();
+}
+
+Status CudaEncoder::Recover() {
+  SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(stream_.get()));
+  static_cast<void>(cudaGetLastError());  // what failed has been reported
   return OkStatus();
 }
 

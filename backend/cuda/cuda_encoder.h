@@ -38,8 +38,13 @@ class CudaEncoder {
       const KvPool* pool, DeviceTurns* turns, const Limits& limits);
 
   // Encodes `batch`, in slices that take turns with decode steps, and returns when its
-  // cross-attention blocks are filled. Sleeps meanwhile.
+  // cross-attention blocks are filled. Sleeps meanwhile. After an error, or if it throws, call
+  // Recover().
   [[nodiscard]] Status Encode(std::span<const EncodeItem> batch);
+
+  // Waits until nothing of a failed Encode() can touch its blocks any more. OK if others can
+  // follow; else the device is lost.
+  [[nodiscard]] Status Recover();
 
  private:
   CudaEncoder(std::shared_ptr<const DeviceWeights> weights, const KvPool* pool, DeviceTurns* turns,
@@ -51,13 +56,16 @@ class CudaEncoder {
   Status UploadBatch(std::span<const EncodeItem> batch);
   Status Attention(size_t layer);
   Status FeedForward(size_t layer);
-  Status FillCrossBlocks(int32_t first_layer, int32_t layers);
   Status QueueLayer(int32_t layer);
+  Status FillCrossBlocks(int32_t group);
+  Status QueuePart(int32_t part);
   Status QueueSlice();
-  int64_t OperationsOf(int32_t layer) const;
-  int32_t AllLayers() const {
-    return weights_->spec.encoder.layers + weights_->spec.decoder.layers;
-  }
+  int64_t OperationsOf(int32_t part) const;
+  int32_t TunedTokens() const;
+  int32_t CrossLayersAtOnce() const;
+  int32_t CrossLayersOf(int32_t group) const;
+  int32_t CrossGroups() const;
+  int32_t Parts() const { return weights_->spec.encoder.layers + CrossGroups(); }
   Status Norm(const DeviceBuffer& weight);
   // The products: what multiplies what, and where it goes.
   TokenMatmulArgs Product(const DeviceBuffer& weight, int32_t outputs, const DeviceBuffer& input,
@@ -87,7 +95,7 @@ class CudaEncoder {
   int32_t tokens_ = 0;   // of the batch that runs
   int32_t tiles_ = 0;
   int64_t score_count_ = 0;  // of one head: each source's length squared
-  int32_t next_layer_ = 0;   // to queue: the encoder's layers, then the decoder's keys and values
+  int32_t next_part_ = 0;    // to queue: the encoder's layers, then groups of the decoder's
 };
 
 }  // namespace seq2seq

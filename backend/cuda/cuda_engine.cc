@@ -1,7 +1,11 @@
 #include "backend/cuda/cuda_engine.h"
 
 #include <algorithm>
+#include <exception>
 #include <limits>
+#include <new>
+#include <string>
+#include <system_error>
 
 #include "backend/core/format.h"
 #include "backend/core/kv_blocks.h"
@@ -13,6 +17,14 @@ namespace {
 
 constexpr int32_t kBlockTokens = 16;
 constexpr int32_t kEncodeTokens = 8192;
+
+// Memory that runs out at load is the options' fault, later it is not the request's.
+Status AtRunTime(Status status) {
+  if (!status && status.error().code == ErrorCode::kInvalidArgument) {
+    status.error().code = ErrorCode::kInternal;
+  }
+  return status;
+}
 
 }  // namespace
 
@@ -26,7 +38,6 @@ Result<std::unique_ptr<Engine>> CudaEngine::Create(std::shared_ptr<const DeviceW
 
 Status CudaEngine::Build(std::shared_ptr<const DeviceWeights> weights) {
   SEQ2SEQ_RETURN_IF_ERROR(MakeCurrent());
-  SEQ2SEQ_ASSIGN_OR_RETURN(const std::shared_ptr<const CublasLt> lt, CublasLt::Load());
   const int64_t all_sources = int64_t{options_.max_active_sequences} * options_.max_source_tokens;
   info_.max_slots = options_.max_active_sequences;
   info_.block_tokens = kBlockTokens;
@@ -34,14 +45,13 @@ Status CudaEngine::Build(std::shared_ptr<const DeviceWeights> weights) {
   info_.max_encode_tokens = static_cast<int32_t>(std::min<int64_t>(all_sources, kEncodeTokens));
   info_.max_encodes_in_flight = 1;
   info_.max_steps_in_flight = CudaDecoder::kRing;
-  SEQ2SEQ_ASSIGN_OR_RETURN(copier_, CudaMemoryCopier::Create());
   SEQ2SEQ_RETURN_IF_ERROR(BuildPool(*weights));
-  SEQ2SEQ_RETURN_IF_ERROR(turns_.Init());
-  if (Status built = BuildStages(weights, lt); !built) {
+  if (Status built = BuildAround(weights); !built) {
     if (built.error().code != ErrorCode::kInvalidArgument) return built;
     return InvalidArgument(Format(
         "options 'max_active_sequences', 'max_source_tokens', 'max_decoder_tokens': buffers for "
-        "{} sequences of {} and {} tokens do not fit beside a KV cache of {} bytes: {}",
+        "{} sequences of {} and {} tokens do not fit beside a KV cache of {} bytes (option "
+        "'kv_cache_bytes'): {}",
         options_.max_active_sequences, options_.max_source_tokens, options_.max_decoder_tokens,
         pool_.memory.bytes(), built.error().message));
   }
@@ -55,9 +65,28 @@ Status CudaEngine::Build(std::shared_ptr<const DeviceWeights> weights) {
                             .block_tokens = kBlockTokens,
                             .total_blocks = info_.total_blocks,
                             .vocab_size = weights->spec.vocab_size});
-  encode_thread_ = std::thread([this] { RunEncodes(); });
-  step_thread_ = std::thread([this] { WatchSteps(); });
+  return StartThreads();
+}
+
+Status CudaEngine::StartThreads() {
+  try {
+    encode_thread_ = std::thread([this] { RunEncodes(); });
+    step_thread_ = std::thread([this] { WatchSteps(); });
+  } catch (const std::system_error& error) {
+    return Internal(Format("the CUDA engine's threads do not start: {}", error.what()));
+  }
   return OkStatus();
+}
+
+// What needs memory beside the KV cache.
+Status CudaEngine::BuildAround(const std::shared_ptr<const DeviceWeights>& weights) {
+  std::shared_ptr<const CublasLt> lt = options_.cublas_lt;
+  if (lt == nullptr) {
+    SEQ2SEQ_ASSIGN_OR_RETURN(lt, CublasLt::Load());
+  }
+  SEQ2SEQ_ASSIGN_OR_RETURN(copier_, CudaMemoryCopier::Create());
+  SEQ2SEQ_RETURN_IF_ERROR(turns_.Init());
+  return BuildStages(weights, lt);
 }
 
 Status CudaEngine::BuildStages(const std::shared_ptr<const DeviceWeights>& weights,
@@ -91,15 +120,23 @@ Status CudaEngine::BuildPool(const DeviceWeights& weights) {
   size_t total_bytes = 0;
   SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaMemGetInfo(&free_bytes, &total_bytes));
   const int64_t wanted = 2 * options_.max_active_sequences * sequence_blocks;
-  int64_t blocks = options_.kv_cache_bytes.has_value()
-                       ? *options_.kv_cache_bytes / block_bytes
-                       : std::min(options_.kv_cache_limit / block_bytes, wanted);
+  const int64_t limit =
+      std::min(options_.kv_cache_limit,
+               static_cast<int64_t>(static_cast<double>(free_bytes) * kKvMemoryShare));
+  int64_t blocks = options_.kv_cache_bytes.has_value() ? *options_.kv_cache_bytes / block_bytes
+                                                       : std::min(limit / block_bytes, wanted);
   blocks = std::min<int64_t>(blocks, std::numeric_limits<int32_t>::max() / kBlockTokens);
   if (blocks < 1) {
-    return InvalidArgument(Format(
-        "option 'kv_cache_bytes' is {}; one block of {} positions of this model takes {} "
-        "bytes, and at least one is needed",
-        options_.kv_cache_bytes.value_or(options_.kv_cache_limit), kBlockTokens, block_bytes));
+    const std::string given =
+        options_.kv_cache_bytes.has_value()
+            ? Format("is {}", *options_.kv_cache_bytes)
+            : Format(
+                  "is not set, and this instance's share of {} bytes of free device memory is {}",
+                  free_bytes, limit);
+    return InvalidArgument(
+        Format("option 'kv_cache_bytes' {}; one block of {} positions of this model takes {} "
+               "bytes, and at least one is needed",
+               given, kBlockTokens, block_bytes));
   }
   Result<DeviceBuffer> memory = DeviceBuffer::Allocate(blocks * block_bytes);
   if (!memory) {
@@ -189,9 +226,22 @@ void CudaEngine::RunEncodes() {
   }
 }
 
-// Fills encode_results_. A source that cannot be encoded fails alone; a failure of the device takes
-// the others along.
+// Fills encode_results_; no exception leaves it.
 void CudaEngine::EncodeBatch(const Status& device) {
+  try {
+    EncodeGoodSources(device);
+    return;
+  } catch (const std::bad_alloc&) {
+    FailEncodes(Internal("out of memory"));  // short enough to need none
+  } catch (const std::exception& error) {
+    FailEncodes(Internal(error.what()));
+  }
+  if (const Status recovered = encoder_->Recover(); !recovered) Fail(recovered.error());
+}
+
+// A source that cannot be encoded fails alone. A failed call takes the batch's others along, but
+// later encodes and steps only if the device is lost.
+void CudaEngine::EncodeGoodSources(const Status& device) {
   encode_results_.clear();
   good_sources_.clear();
   for (const EncodeItem& item : encode_batch_) {
@@ -199,9 +249,21 @@ void CudaEngine::EncodeBatch(const Status& device) {
     if (encode_results_.back().status) good_sources_.push_back(item);
   }
   if (good_sources_.empty()) return;
-  const Status status = device ? encoder_->Encode(good_sources_) : device;
+  if (!device) {
+    Fail(device.error());
+    return FailEncodes(device);
+  }
+  const Status status = AtRunTime(encoder_->Encode(good_sources_));
   if (status) return;
-  Fail(status.error());
+  if (!encoder_->Recover()) Fail(status.error());
+  FailEncodes(status);
+}
+
+// All of the batch's that have not failed already.
+void CudaEngine::FailEncodes(const Status& status) {
+  for (size_t i = encode_results_.size(); i < encode_batch_.size(); ++i) {
+    encode_results_.push_back({encode_batch_[i].ticket, OkStatus()});
+  }
   for (EncodeDone& done : encode_results_) {
     if (done.status) done.status = status;
   }
@@ -209,17 +271,19 @@ void CudaEngine::EncodeBatch(const Status& device) {
 
 Status CudaEngine::Launch(const StepPlan& plan) {
   SEQ2SEQ_RETURN_IF_ERROR(Health());
-  SEQ2SEQ_RETURN_IF_ERROR(MakeCurrent());
   if (launched_ - polled_ >= kRing) return Internal("too many steps in flight");
   SEQ2SEQ_RETURN_IF_ERROR(check_->CheckPlan(plan));
-  const Status status =
-      turns_.Step(decoder_->stream(), [&] { return decoder_->Launch(plan, launched_); });
+  Status status = MakeCurrent();
+  if (status) {
+    status = AtRunTime(
+        turns_.Step(decoder_->stream(), [&] { return decoder_->Launch(plan, launched_); }));
+  }
   if (!status) {
     Fail(status.error());
     return status;
   }
   check_->Apply(plan);
-  in_flight_[launched_ % kRing] = {plan.step, static_cast<int32_t>(plan.rows.size()), OkStatus()};
+  in_flight_[launched_ % kRing] = {plan.step, OkStatus()};
   {
     std::lock_guard lock(step_mutex_);
     ++launched_;
@@ -249,7 +313,7 @@ bool CudaEngine::PollStep(StepResult* result) {
   if (completed_.load(std::memory_order_acquire) == polled_) return false;
   const InFlight& done = in_flight_[polled_ % kRing];
   if (done.status) {
-    decoder_->Read(polled_, done.rows, result);
+    decoder_->Read(polled_, result);
   } else {
     result->Clear();
     result->status = done.status;

@@ -17,6 +17,7 @@
 
 #include "backend/core/notifier.h"
 #include "backend/core/status.h"
+#include "backend/cuda/cublas_lt.h"
 #include "backend/cuda/cuda_decoder.h"
 #include "backend/cuda/cuda_encoder.h"
 #include "backend/cuda/cuda_memory_copier.h"
@@ -29,14 +30,20 @@
 
 namespace seq2seq {
 
+// Of the free memory, for the KV cache where no option says how large it is; the rest is for
+// activations, graphs, and other models.
+inline constexpr double kKvMemoryShare = 0.6;
+
 struct CudaEngineOptions {
   int32_t device_id = 0;
   int32_t max_active_sequences = 0;  // >= 1: slots
   int32_t max_source_tokens = 0;     // >= 1
   int32_t max_decoder_tokens = 0;    // >= 1: prefix and new tokens of one sequence together
   std::optional<int64_t> kv_cache_bytes;
-  // Where kv_cache_bytes is absent: as much as all slots could use twice over, and at most this.
+  // Where kv_cache_bytes is absent: as much as all slots could use twice over, and at most this and
+  // kKvMemoryShare of what is free.
   int64_t kv_cache_limit = std::numeric_limits<int64_t>::max();
+  std::shared_ptr<const CublasLt> cublas_lt = nullptr;  // null: CublasLt::Load()
 };
 
 // Two threads of its own, asleep unless the device has news: one runs encodes, one waits for steps,
@@ -64,7 +71,6 @@ class CudaEngine final : public Engine {
 
   struct InFlight {
     uint64_t step = 0;
-    int32_t rows = 0;
     Status status;  // written by the watching thread before completed_ counts the step
   };
 
@@ -72,12 +78,16 @@ class CudaEngine final : public Engine {
       : options_(options), notifier_(notifier) {}
   Status Build(std::shared_ptr<const DeviceWeights> weights);
   Status BuildPool(const DeviceWeights& weights);
+  Status BuildAround(const std::shared_ptr<const DeviceWeights>& weights);
   Status BuildStages(const std::shared_ptr<const DeviceWeights>& weights,
                      const std::shared_ptr<const CublasLt>& lt);
+  Status StartThreads();
   Status MakeCurrent() const;
   void Fail(const Error& error);
   void RunEncodes();
   void EncodeBatch(const Status& device);
+  void EncodeGoodSources(const Status& device);
+  void FailEncodes(const Status& status);
   void WatchSteps();
 
   CudaEngineOptions options_;

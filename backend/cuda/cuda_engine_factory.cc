@@ -10,13 +10,11 @@
 #include "backend/core/format.h"
 #include "backend/cuda/cuda_engine.h"
 #include "backend/cuda/cuda_status.h"
+#include "backend/cuda/device_check.h"
 #include "backend/cuda/device_weights.h"
 
 namespace seq2seq {
 namespace {
-
-// Of what the weights leave free; the rest is for activations, graphs, and other models.
-constexpr double kKvMemoryShare = 0.6;
 
 // What the engines of one dtype on one device have in common.
 struct SharedModel {
@@ -43,7 +41,19 @@ Status UseDevice(int32_t device_id) {
         Format("GPU {} was asked for; this process sees GPUs 0 to {}", device_id, count - 1));
   }
   SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaSetDevice(device_id));
-  return OkStatus();
+  return CheckDeviceKernels();
+}
+
+// Of `loaded`, says whose memory there is not enough of.
+Result<std::shared_ptr<const DeviceWeights>> NameOptions(
+    Result<std::shared_ptr<const DeviceWeights>> loaded, int32_t device_id) {
+  if (!loaded && loaded.error().code == ErrorCode::kInvalidArgument) {
+    loaded.error().message = Format(
+        "the model's weights do not fit into the free memory of GPU {} ({}); 'weights_dtype' sets "
+        "their size, and 'kv_cache_bytes' of the models loaded before what those leave free",
+        device_id, loaded.error().message);
+  }
+  return loaded;
 }
 
 class CudaEngineFactory final : public EngineFactory {
@@ -75,7 +85,8 @@ class CudaEngineFactory final : public EngineFactory {
     ModelPart part;
     part.weights = model.weights.lock();
     if (part.weights == nullptr) {
-      SEQ2SEQ_ASSIGN_OR_RETURN(part.weights, DeviceWeights::Load(*checkpoint_, dtype));
+      SEQ2SEQ_ASSIGN_OR_RETURN(
+          part.weights, NameOptions(DeviceWeights::Load(*checkpoint_, dtype), options.device_id));
       size_t free_bytes = 0;
       size_t total_bytes = 0;
       SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaMemGetInfo(&free_bytes, &total_bytes));

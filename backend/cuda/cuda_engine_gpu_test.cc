@@ -5,14 +5,19 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <future>
 #include <ostream>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "backend/cpu/cpu_engine_factory.h"
 #include "backend/cuda/cuda_engine_factory.h"
 #include "backend/cuda/cuda_engine_test_util.h"
+#include "backend/cuda/device_check.h"
+#include "backend/cuda/faulty_cublas_lt.h"
 #include "backend/testing/engine_conformance.h"
+#include "backend/testing/memory_checkpoint.h"
 #include "backend/testing/tiny_checkpoint.h"
 
 namespace seq2seq {
@@ -99,6 +104,12 @@ TEST(CudaSamplingTest, ChoosesTheTokensOfTheCpuEngine) {
     if (i == 2 || i == 5) sampling.top_p = 0.8F;
     if (i == 3) sampling.min_p = 0.02F;
     if (i == 4) sampling.typical_p = 0.7F;
+    // Some of more tokens than a step consumes.
+    for (size_t k = 0; k < 9 * i; ++k) {
+      requests[i].prefix.push_back(2 + static_cast<int32_t>(k * 5 + i) % 38);
+    }
+    requests[i].min_new_tokens = i % 2 == 0 ? 50 : 5;
+    requests[i].max_new_tokens = 50;
   }
   Notifier notifier;
   EngineOptions cpu_options;
@@ -117,6 +128,35 @@ TEST(CudaSamplingTest, ChoosesTheTokensOfTheCpuEngine) {
     for (size_t t = 0; t < truth[i].logprobs.size(); ++t) {
       EXPECT_NEAR(got[i].logprobs[t], truth[i].logprobs[t], 1e-4F) << i << ", " << t;
     }
+  }
+}
+
+// A step consumes no more of a prefix than CudaDecoder::kMaxPasses allow, so that others go on.
+TEST(CudaPrefixTest, ALongPrefixHoldsNobodyUpForMoreThanAStepsPasses) {
+  const auto checkpoint = WriteAndLoad("prefix", HalfShape(16));
+  DrivenEngine engine(LoadWeights(*checkpoint, DType::kFloat32), SmallOptions());
+  std::vector<DriverRequest> requests = {Request(1, 20, 3), Request(2, 30, 20), Request(3, 9, 2)};
+  requests[0].prefix.assign(77, 5);  // 15, 15, 15, 15, 15 in five steps, 2 in the sixth
+  requests[2].prefix.assign(CudaDecoder::kMaxPasses, 6);
+  std::vector<DriverSequence> sequences = ValueOf(engine.driver().Encode(requests));
+  std::vector<DriverSequence*> rows;
+  for (DriverSequence& sequence : sequences) {
+    engine.driver().Enter(&sequence);
+    rows.push_back(&sequence);
+  }
+  for (size_t step = 1; step <= 8; ++step) {
+    const Status status = engine.driver().Step(rows);
+    ASSERT_TRUE(status) << status.error().message;
+    EXPECT_EQ(sequences[0].tokens.size(), step < 6 ? 0 : step - 5);
+    EXPECT_EQ(sequences[1].tokens.size(), step);
+    EXPECT_EQ(sequences[2].tokens.size(), std::min<size_t>(step, 2));
+  }
+  EXPECT_EQ(sequences[0].stop, StopReason::kLength);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const DriverSequence alone = engine.Generate({requests[i]})[0];
+    EXPECT_TRUE(std::ranges::equal(sequences[i].tokens,
+                                   std::span(alone.tokens).first(sequences[i].tokens.size())))
+        << i;
   }
 }
 
@@ -218,6 +258,105 @@ TEST(CudaLimitsTest, HalfPrecisionRefusesHeadsThatItCannotDo) {
   EXPECT_TRUE(DeviceWeights::Load(*checkpoint, DType::kFloat32));
 }
 
+// Models whose kernels need different amounts of shared memory, so that what one load allows a
+// kernel would be too little for another.
+TEST(CudaLoadTest, LargeEnginesThatLoadAtOnceGenerateAsOneThatLoadsAlone) {
+  constexpr int kThreads = 4;
+  constexpr int kRounds = 3;
+  std::vector<std::shared_ptr<const DeviceWeights>> weights;
+  for (const int32_t width : {1024, 4096}) {
+    const MemoryCheckpoint checkpoint({.vocab_size = 512,
+                                       .d_model = 1024,
+                                       .d_kv = 64,
+                                       .num_heads = 4,
+                                       .d_ff = width,
+                                       .num_layers = 1,
+                                       .num_decoder_layers = 8,
+                                       .dtype = DType::kBFloat16});
+    weights.push_back(LoadWeights(checkpoint, DType::kBFloat16));
+  }
+  const auto load_and_generate = [](const std::shared_ptr<const DeviceWeights>& model) {
+    return DrivenEngine(model, SmallOptions()).Generate({Request(3, 50, 12)})[0].tokens;
+  };
+  const std::vector<std::vector<int32_t>> alone = {load_and_generate(weights[0]),
+                                                   load_and_generate(weights[1])};
+  std::vector<std::future<void>> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.push_back(std::async(std::launch::async, [&, which = i % 2] {
+      for (int round = 0; round < kRounds; ++round) {
+        EXPECT_EQ(load_and_generate(weights[which]), alone[which]);
+      }
+    }));
+  }
+  for (std::future<void>& thread : threads) EXPECT_NO_THROW(thread.get());
+}
+
+// An engine whose encoder's products can be made to fail.
+class CudaEncodeFaultTest : public testing::Test {
+ protected:
+  static CudaEngineOptions With(const FaultyCublasLt& lt) {
+    CudaEngineOptions options = SmallOptions();
+    options.cublas_lt = lt.get();
+    return options;
+  }
+
+  // A failed encode says `word`, and what comes after is as if it had not been.
+  void ExpectFailsAlone(FaultyCublasLt::Fault fault, const char* word) {
+    const std::vector<DriverSequence> truth = engine_.Generate(SixRequests(10));
+    lt_.FailProducts(1, fault);
+    const auto sequences = ValueOf(engine_.driver().Encode(SixRequests(10)));
+    for (const DriverSequence& sequence : sequences) {
+      ASSERT_FALSE(sequence.status);
+      EXPECT_EQ(sequence.status.error().code, ErrorCode::kInternal);
+      EXPECT_NE(sequence.status.error().message.find(word), std::string::npos)
+          << sequence.status.error().message;
+    }
+    EXPECT_TRUE(engine_.engine().Health());
+    const std::vector<DriverSequence> after = engine_.Generate(SixRequests(10));
+    for (size_t i = 0; i < truth.size(); ++i) EXPECT_EQ(after[i].tokens, truth[i].tokens);
+  }
+
+  FaultyCublasLt lt_;
+  DrivenEngine engine_{LoadWeights(*WriteAndLoad("faults", HalfShape(16)), DType::kFloat32),
+                       With(lt_)};
+};
+
+TEST_F(CudaEncodeFaultTest, AProductThatFailsFailsItsEncodeAlone) {
+  ExpectFailsAlone(FaultyCublasLt::Fault::kStatus, "cublasLtMatmul");
+}
+
+TEST_F(CudaEncodeFaultTest, AnExceptionFailsItsEncodeAlone) {
+  ExpectFailsAlone(FaultyCublasLt::Fault::kBadAlloc, "out of memory");
+}
+
+// Keys and values of 5 layers: 4 and 1 at a time for 512 tokens, all for 256.
+TEST(CudaTuningTest, EveryProductOfAnEncodeWasTuned) {
+  const MemoryCheckpoint checkpoint({.vocab_size = 512,
+                                     .d_model = 256,
+                                     .d_kv = 64,
+                                     .num_heads = 2,
+                                     .d_ff = 512,
+                                     .num_layers = 2,
+                                     .num_decoder_layers = 5,
+                                     .dtype = DType::kBFloat16});
+  const FaultyCublasLt lt;
+  CudaEngineOptions options = SmallOptions();
+  options.max_active_sequences = 1;
+  options.max_source_tokens = 512;
+  options.cublas_lt = lt.get();
+  DrivenEngine engine(LoadWeights(checkpoint, DType::kBFloat16), options);
+  const int64_t heuristics = lt.heuristics();
+  EXPECT_GT(heuristics, 0);
+  for (const int32_t tokens : {512, 256}) engine.Generate({Request(1, tokens, 2)});
+  EXPECT_EQ(lt.heuristics(), heuristics);
+}
+
+TEST(CudaDeviceTest, TheDeviceRunsThisBuild) {
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+  const Status status = CheckDeviceKernels();
+  EXPECT_TRUE(status) << status.error().message;
+}
+
 class CudaMemoryTest : public testing::Test {
  protected:
   // Creates an engine that cannot be, twice: what is loaded lazily stays after the first time.
@@ -250,6 +389,69 @@ TEST_F(CudaMemoryTest, AKvCacheTooSmallForOneSequenceIsNamed) {
   CudaEngineOptions options = SmallOptions();
   options.kv_cache_bytes = 1000;
   ExpectRefusedWithoutATrace(options, "'kv_cache_bytes'");
+}
+
+TEST_F(CudaMemoryTest, AShareTooSmallForOneBlockNamesTheOption) {
+  CudaEngineOptions options = SmallOptions();
+  options.kv_cache_limit = 1000;
+  ExpectRefusedWithoutATrace(options, "'kv_cache_bytes' is not set");
+}
+
+// Another model's load may have taken memory since the share was computed.
+TEST_F(CudaMemoryTest, TheDefaultKvCacheLeavesPartOfWhatIsFree) {
+  constexpr int64_t kFree = int64_t{1} << 30;
+  const MemoryCheckpoint checkpoint({.vocab_size = 512,
+                                     .d_model = 256,
+                                     .d_kv = 64,
+                                     .num_heads = 16,
+                                     .d_ff = 512,
+                                     .num_layers = 1,
+                                     .num_decoder_layers = 8,
+                                     .dtype = DType::kBFloat16});
+  const auto weights = LoadWeights(checkpoint, DType::kBFloat16);
+  const DeviceBuffer taken =
+      ValueOf(DeviceBuffer::Allocate(static_cast<int64_t>(FreeBytes()) - kFree));
+  CudaEngineOptions options = SmallOptions();
+  options.max_active_sequences = 32;
+  options.max_source_tokens = 1024;
+  DrivenEngine engine(weights, options);
+  constexpr int64_t kBlockBytes = int64_t{8} * 2 * 16 * 16 * 64 * 2;
+  const int64_t pool = engine.engine().info().total_blocks * kBlockBytes;
+  EXPECT_LE(pool, kFree * 6 / 10);
+  EXPECT_GE(pool, kFree * 5 / 10);
+  EXPECT_EQ(engine.Generate({Request(1, 20, 5)})[0].tokens.size(), 5U);
+}
+
+TEST_F(CudaMemoryTest, WeightsThatDoNotFitNameTheOptions) {
+  // Some 70 MB in bfloat16.
+  const auto checkpoint = std::make_shared<MemoryCheckpoint>(TinyCheckpointOptions{
+      .vocab_size = 512,
+      .d_model = 1024,
+      .d_kv = 64,
+      .num_heads = 16,
+      .d_ff = 2048,
+      .num_layers = 2,
+      .num_decoder_layers = 2,
+      .dtype = DType::kBFloat16,
+  });
+  EngineOptions options;
+  options.kind = EngineKind::kCuda;
+  options.max_active_sequences = 1;
+  options.max_source_tokens = 16;
+  options.max_decoder_tokens = 16;
+  const auto load = [&] { return MakeCudaEngineFactory(checkpoint)->Create(options, &notifier_); };
+  {
+    const DeviceBuffer taken =
+        ValueOf(DeviceBuffer::Allocate(static_cast<int64_t>(FreeBytes()) - (int64_t{24} << 20)));
+    const auto engine = load();
+    ASSERT_FALSE(engine);
+    EXPECT_EQ(engine.error().code, ErrorCode::kInvalidArgument) << engine.error().message;
+    for (const char* word : {"weights", "out of memory", "'weights_dtype'", "'kv_cache_bytes'"}) {
+      EXPECT_NE(engine.error().message.find(word), std::string::npos) << engine.error().message;
+    }
+  }
+  const auto engine = load();
+  EXPECT_TRUE(engine) << engine.error().message;
 }
 
 TEST_F(CudaMemoryTest, BuffersThatDoNotFitNameTheOptions) {

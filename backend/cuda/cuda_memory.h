@@ -35,16 +35,12 @@ class CudaMemory {
   size_t bytes() const { return bytes_; }
 
  protected:
-  // allocate(&data, bytes) returns cudaError_t. kInvalidArgument if there is not enough memory,
-  // which happens at load alone: what the options ask for does not fit.
+  // allocate(&data, bytes) returns cudaError_t.
   template <typename Allocate>
   [[nodiscard]] Status Fill(size_t bytes, const Allocate& allocate) {
     const cudaError_t error = allocate(&data_, bytes == 0 ? 1 : bytes);
     if (error != cudaSuccess) static_cast<void>(cudaGetLastError());  // it is reported here
-    if (error == cudaErrorMemoryAllocation) {
-      return InvalidArgument(Format("out of memory: {} bytes more do not fit", bytes));
-    }
-    SEQ2SEQ_RETURN_IF_ERROR(CudaStatus(error, "allocating memory"));
+    SEQ2SEQ_RETURN_IF_ERROR(CudaStatus(error, Format("{} bytes more", bytes)));
     bytes_ = bytes;
     return OkStatus();
   }

@@ -11,9 +11,16 @@
 
 namespace seq2seq {
 
-// OK, or kInternal naming what failed and CUDA's reason.
+// For a call that found no memory: kInvalidArgument, as what the options ask for does not fit.
+// `what` needs it.
+inline Status OutOfMemory(std::string_view what) {
+  return InvalidArgument("out of memory: " + std::string(what));
+}
+
+// OK, or naming what failed: OutOfMemory(), or kInternal with CUDA's reason.
 inline Status CudaStatus(cudaError_t error, std::string_view what) {
   if (error == cudaSuccess) return OkStatus();
+  if (error == cudaErrorMemoryAllocation) return OutOfMemory(what);
   return Internal(std::string("CUDA: ") + std::string(what) +
                   " failed: " + cudaGetErrorName(error) + ": " + cudaGetErrorString(error));
 }

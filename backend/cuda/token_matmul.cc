@@ -1,6 +1,7 @@
 #include "backend/cuda/token_matmul.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -21,6 +22,8 @@ constexpr int kComputeFloat32 = 68;  // CUBLAS_COMPUTE_32F
 constexpr int32_t kTransposed = 1;   // CUBLAS_OP_T
 constexpr int kTransposeA = 3;       // CUBLASLT_MATMUL_DESC_TRANSA
 constexpr int kMaxWorkspace = 1;     // CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES
+
+constexpr cublaslt::Code kAllocationFailed = 3;  // CUBLAS_STATUS_ALLOC_FAILED
 
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;
 // Shapes remembered: a few per number of tokens in a batch.
@@ -46,6 +49,7 @@ int TypeCode(ElementType type) {
 
 Status LtStatus(cublaslt::Code code, const char* what) {
   if (code == 0) return OkStatus();
+  if (code == kAllocationFailed) return OutOfMemory(Format("cuBLASLt: {}", what));
   return Internal(Format("cuBLASLt: {} failed with status {}", what, code));
 }
 
@@ -194,15 +198,23 @@ Status TokenMatmul::Tune(const TokenMatmulArgs& args, cudaStream_t stream) {
   SEQ2SEQ_ASSIGN_OR_RETURN(const std::unique_ptr<Plan> plan, MakePlan(args));
   SEQ2SEQ_ASSIGN_OR_RETURN(const std::vector<cublaslt::Heuristic> proposals,
                            Propose(*plan, kProposals));
-  Tuned best{args.tokens, proposals[0].algorithm};
+  Tuned best{args.tokens, {}};
   float best_milliseconds = std::numeric_limits<float>::infinity();
+  Status failure;
   for (const cublaslt::Heuristic& proposal : proposals) {
     plan->algorithm = proposal.algorithm;
-    SEQ2SEQ_ASSIGN_OR_RETURN(const float milliseconds, TimePlan(args, *plan, stream));
-    if (milliseconds >= best_milliseconds * kClearlyBetter) continue;
-    best_milliseconds = milliseconds;
+    const Result<float> milliseconds = TimePlan(args, *plan, stream);
+    if (!milliseconds) {
+      failure = std::unexpected(milliseconds.error());
+      // Whether it is the proposal's failure alone.
+      SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(stream));
+      continue;
+    }
+    if (*milliseconds >= best_milliseconds * kClearlyBetter) continue;
+    best_milliseconds = *milliseconds;
     best.algorithm = proposal.algorithm;
   }
+  if (std::isinf(best_milliseconds)) return failure;
   std::vector<Tuned>& sizes = tuned_[{args.outputs, args.inputs, args.accumulate}];
   sizes.push_back(best);
   std::ranges::sort(sizes, {}, &Tuned::tokens);

@@ -39,7 +39,8 @@ class TokenMatmul {
   TokenMatmul& operator=(const TokenMatmul&) = delete;
 
   // Times what cuBLASLt proposes for products like `args`, on its own operands, and remembers the
-  // best for batches of up to so many tokens. For load time: waits for `stream`.
+  // best for batches of up to so many tokens. Proposals that fail are left out; it is an error if
+  // all do. For load time: waits for `stream`.
   [[nodiscard]] Status Tune(const TokenMatmulArgs& args, cudaStream_t stream);
 
   // Queues the product on `stream`. Without Tune() as cuBLASLt's heuristic says.

@@ -7,11 +7,13 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <tuple>
 #include <vector>
 
 #include "backend/cuda/cublas_lt.h"
 #include "backend/cuda/cuda_stream.h"
+#include "backend/cuda/faulty_cublas_lt.h"
 #include "backend/kernels/kernel_test_util.h"
 
 namespace seq2seq {
@@ -77,6 +79,36 @@ TEST_P(TokenMatmulGpuTest, MatchesDoublePrecision) {
     EXPECT_LE(kernels::RelativeError(output.Read(), expected), kernels::Tolerance(output_type))
         << tokens;
   }
+}
+
+// What cuBLASLt proposes may fail on a machine; the others are left.
+TEST(TokenMatmulTuneTest, ProposalsThatFailAreLeftOut) {
+  FaultyCublasLt lt;
+  const Result<CudaStream> stream = CudaStream::Create(StreamPriority::kLow);
+  ASSERT_TRUE(stream);
+  const DeviceValues weight(ElementType::kBfloat16, kernels::RandomValues(kOutputs * kInputs, 1));
+  const DeviceValues input(ElementType::kBfloat16, kernels::RandomValues(256 * kInputs, 2));
+  const DeviceValues output(ElementType::kBfloat16, kernels::Poison(256 * kOutputs));
+  TokenMatmulArgs args;
+  args.weight = weight.data();
+  args.input = input.data();
+  args.output = output.data();
+  args.outputs = kOutputs;
+  args.inputs = kInputs;
+  args.tokens = 256;
+  const auto matmul = TokenMatmul::Create(lt.get(), ElementType::kBfloat16);
+  ASSERT_TRUE(matmul) << matmul.error().message;
+  lt.FailProducts(1 << 20);
+  const Status none = (*matmul)->Tune(args, stream->get());
+  ASSERT_FALSE(none);
+  EXPECT_NE(none.error().message.find("cublasLtMatmul"), std::string::npos) << none.error().message;
+  lt.FailProducts(1);
+  const Status tuned = (*matmul)->Tune(args, stream->get());
+  ASSERT_TRUE(tuned) << tuned.error().message;
+  const int64_t heuristics = lt.heuristics();
+  ASSERT_TRUE((*matmul)->Run(args, stream->get()));
+  EXPECT_EQ(lt.heuristics(), heuristics) << "the product runs as it was tuned";
+  ASSERT_EQ(cudaStreamSynchronize(stream->get()), cudaSuccess);
 }
 
 INSTANTIATE_TEST_SUITE_P(TypesAndWays, TokenMatmulGpuTest,

@@ -29,8 +29,9 @@ struct BindRecord {
   SlotId slot = 0;
 
   // Decoder tokens that are not in the self-attention cache yet, at least one: a fresh sequence's
-  // decoder prefix (start token first), a resumed one's last token. The step that binds consumes
-  // them all and chooses the token after the last.
+  // decoder prefix (start token first), a resumed one's last token. The steps with a row for the
+  // slot consume them, in one step or, as the engine sees fit, some in each of several; the step
+  // that consumes the last one chooses the token after it.
   std::span<const int32_t> pending_tokens;
   int32_t position = 0;   // decoder tokens already in the self-attention cache; 0 when fresh
   int32_t generated = 0;  // new tokens chosen before this bind: length checks and random counter
@@ -72,8 +73,9 @@ struct RowResult {
   // The row of the same step whose history this row continues; its own unless beams were reordered.
   int32_t parent_row = 0;
   int32_t first_token = 0;  // index into StepResult::tokens and ::logprobs
-  // New tokens, usually 1; 0 if the slot had already ended in a step launched before its end was
-  // known (the engine masks such slots). Pads never show up here.
+  // New tokens, usually 1; 0 if pending tokens are left to consume, or if the slot had already
+  // ended in a step launched before its end was known (the engine masks such slots). Pads never
+  // show up here.
   int32_t token_count = 0;
   float score = 0.0F;  // sum of the log-probabilities of the new tokens so far
   StopReason stop = StopReason::kNone;

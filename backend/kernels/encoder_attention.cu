@@ -294,35 +294,51 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-template <typename T, int kHeadDim>
+// Of a block, for either half type: the tiles, then the bias.
+template <int kHeadDim>
 size_t SharedBytes(int32_t max_distance) {
-  return 4 * TileAttention<T, kHeadDim>::kTileElements * sizeof(T) +
+  return 4 * TileAttention<__half, kHeadDim>::kTileElements * sizeof(__half) +
          (2 * size_t(max_distance) + 1) * sizeof(float);
 }
 
 template <typename T, int kHeadDim>
 cudaError_t LaunchTile(const EncoderAttentionArgs& args, const LaunchContext& context) {
   LaunchShape shape{dim3(args.heads, args.tile_count), dim3(kThreads)};
-  shape.shared_bytes = SharedBytes<T, kHeadDim>(args.max_distance);
+  shape.shared_bytes = SharedBytes<kHeadDim>(args.max_distance);
   return Launch(TileAttentionKernel<T, kHeadDim>, shape, context, args);
 }
 
 template <typename T>
-cudaError_t LaunchHalf(const EncoderAttentionArgs& args, const LaunchContext& context) {
-  if (args.head_dim == 64) return LaunchTile<T, 64>(args, context);
-  if (args.head_dim == 128) return LaunchTile<T, 128>(args, context);
+cudaError_t LaunchPlain(const EncoderAttentionArgs& args, const LaunchContext& context) {
   return Launch(PlainAttentionKernel<T>, {dim3(args.heads, args.tile_count), dim3(kThreads)},
                 context, args);
 }
 
-template <typename T, int kHeadDim>
-cudaError_t AllowSharedMemory() {
-  return cudaFuncSetAttribute(TileAttentionKernel<T, kHeadDim>,
-                              cudaFuncAttributeMaxDynamicSharedMemorySize,
-                              static_cast<int>(SharedBytes<T, kHeadDim>(kMaxDistance)));
+template <typename T>
+cudaError_t LaunchHalf(const EncoderAttentionArgs& args, const LaunchContext& context) {
+  size_t limit = 0;
+  const cudaError_t error = BlockSharedLimit(context, &limit);
+  if (error != cudaSuccess) return error;
+  if (!TileAttentionTakes(args.head_dim, args.max_distance, limit)) {
+    return LaunchPlain<T>(args, context);
+  }
+  return args.head_dim == 64 ? LaunchTile<T, 64>(args, context) : LaunchTile<T, 128>(args, context);
+}
+
+template <typename T>
+cudaError_t AllowTiles() {
+  size_t allowed = 0;
+  const cudaError_t error = AllowSharedMemory(TileAttentionKernel<T, 64>, {}, &allowed);
+  return error != cudaSuccess ? error
+                              : AllowSharedMemory(TileAttentionKernel<T, 128>, {}, &allowed);
 }
 
 }  // namespace
+
+bool TileAttentionTakes(int32_t head_dim, int32_t max_distance, size_t shared_limit) {
+  return (head_dim == 64 && SharedBytes<64>(max_distance) <= shared_limit) ||
+         (head_dim == 128 && SharedBytes<128>(max_distance) <= shared_limit);
+}
 
 cudaError_t LaunchEncoderAttention(ElementType type, const EncoderAttentionArgs& args,
                                    const LaunchContext& context) {
@@ -335,8 +351,7 @@ cudaError_t LaunchEncoderAttention(ElementType type, const EncoderAttentionArgs&
   if (hopper && HopperAttentionTakes(type, args)) return LaunchHopperAttention(type, args, context);
   switch (type) {
     case ElementType::kFloat32:
-      return Launch(PlainAttentionKernel<float>,
-                    {dim3(args.heads, args.tile_count), dim3(kThreads)}, context, args);
+      return LaunchPlain<float>(args, context);
     case ElementType::kFloat16:
       return LaunchHalf<__half>(args, context);
     case ElementType::kBfloat16:
@@ -348,13 +363,8 @@ cudaError_t LaunchEncoderAttention(ElementType type, const EncoderAttentionArgs&
 cudaError_t PrepareEncoderAttention() {
   bool hopper = false;
   if (const cudaError_t error = IsHopper(&hopper); error != cudaSuccess) return error;
-  if (hopper) {
-    const cudaError_t error = PrepareHopperAttention(kMaxDistance);
-    if (error != cudaSuccess) return error;
-  }
-  for (const cudaError_t error :
-       {AllowSharedMemory<__half, 64>(), AllowSharedMemory<__half, 128>(),
-        AllowSharedMemory<__nv_bfloat16, 64>(), AllowSharedMemory<__nv_bfloat16, 128>()}) {
+  for (const cudaError_t error : {hopper ? PrepareHopperAttention() : cudaSuccess,
+                                  AllowTiles<__half>(), AllowTiles<__nv_bfloat16>()}) {
     if (error != cudaSuccess) return error;
   }
   return cudaSuccess;

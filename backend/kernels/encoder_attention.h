@@ -4,6 +4,7 @@
 
 #include <cuda_runtime.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "backend/kernels/element_type.h"
@@ -37,9 +38,13 @@ struct EncoderAttentionArgs {
   float scale = 1.0F;
 };
 
-// Float16 and bfloat16 with head_dim 64 or 128 run on tensor cores, with 64 on compute capability
-// 9.0 by that chip's own means; everything else (head_dim a multiple of 16 bytes, at most 256) on a
-// plain kernel. max_distance is at most 4096.
+// Whether the kernel for tensor cores takes float16 and bfloat16 of this shape: head_dim is 64 or
+// 128, and its tiles and the bias of a head fit into `shared_limit` bytes.
+bool TileAttentionTakes(int32_t head_dim, int32_t max_distance, size_t shared_limit);
+
+// Float16 and bfloat16 run on tensor cores where the shape allows it, with head_dim 64 on compute
+// capability 9.0 by that chip's own means; everything else (head_dim a multiple of 16 bytes, at
+// most 256) on a plain kernel. max_distance is at most 4096.
 cudaError_t LaunchEncoderAttention(ElementType type, const EncoderAttentionArgs& args,
                                    const LaunchContext& context);
 

@@ -22,6 +22,7 @@ struct Shape {
   int32_t head_dim;
   std::vector<int32_t> lengths;
   int32_t max_distance;  // 0: no bias
+  size_t shared_limit = LaunchContext().shared_limit;
 };
 
 using Case = std::tuple<Shape, ElementType>;
@@ -94,7 +95,10 @@ TEST_P(EncoderAttentionGpuTest, MatchesDoublePrecision) {
   args.max_distance = shape.max_distance;
   args.scale = 0.6F;
   ASSERT_EQ(PrepareEncoderAttention(), cudaSuccess);
-  RunOnStream([&](cudaStream_t stream) { return LaunchEncoderAttention(type, args, {stream}); });
+  RunOnStream([&](cudaStream_t stream) {
+    return LaunchEncoderAttention(type, args,
+                                  {.stream = stream, .shared_limit = shape.shared_limit});
+  });
 
   const Reference reference{source.rounded(), bias.rounded(), shape, args.scale};
   std::vector<double> expected;
@@ -111,11 +115,18 @@ TEST_P(EncoderAttentionGpuTest, MatchesDoublePrecision) {
 }
 
 const Shape kShapes[] = {
-    {"OneToken", 2, 64, {1}, 8},           {"TileEdges", 2, 64, {63, 64, 65, 127, 128, 129, 7}, 30},
-    {"ManyTiles", 2, 64, {512, 300}, 128}, {"OddDistance", 1, 64, {200, 33}, 31},
-    {"BiasOfFarAway", 1, 64, {700}, 4},    {"BiasOfAll", 1, 64, {260}, 1024},
-    {"NoBias", 3, 64, {100, 450}, 0},      {"Wide", 1, 128, {40, 170, 129}, 30},
+    {"OneToken", 2, 64, {1}, 8},
+    {"TileEdges", 2, 64, {63, 64, 65, 127, 128, 129, 7}, 30},
+    {"ManyTiles", 2, 64, {512, 300}, 128},
+    {"OddDistance", 1, 64, {200, 33}, 31},
+    {"BiasOfFarAway", 1, 64, {700}, 4},
+    {"BiasOfAll", 1, 64, {260}, 1024},
+    {"NoBias", 3, 64, {100, 450}, 0},
+    {"Wide", 1, 128, {40, 170, 129}, 30},
     {"Narrow", 3, 16, {12, 140, 3}, 30},
+    // More than a block has on compute capabilities 8.6 and 8.9, and what one has there.
+    {"WideBiasOnASmallDevice", 1, 128, {150}, 4096, 99 << 10},
+    {"WideOnASmallDevice", 1, 128, {150}, 3900, 99 << 10},
 };
 
 INSTANTIATE_TEST_SUITE_P(ShapesAndTypes, EncoderAttentionGpuTest,

@@ -332,11 +332,10 @@ cudaError_t LaunchHopperAttention(ElementType type, const EncoderAttentionArgs& 
   return Launch(kernel, shape, context, map, args);
 }
 
-cudaError_t PrepareHopperAttention(int32_t max_distance) {
+cudaError_t PrepareHopperAttention() {
+  size_t allowed = 0;
   for (const auto kernel : {HopperAttentionKernel<__half>, HopperAttentionKernel<__nv_bfloat16>}) {
-    const cudaError_t error =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             static_cast<int>(SharedBytes(max_distance)));
+    const cudaError_t error = AllowSharedMemory(kernel, {}, &allowed);
     if (error != cudaSuccess) return error;
   }
   return cudaSuccess;

@@ -16,8 +16,8 @@ namespace seq2seq::kernels {
 bool HopperAttentionTakes(ElementType type, const EncoderAttentionArgs& args);
 cudaError_t LaunchHopperAttention(ElementType type, const EncoderAttentionArgs& args,
                                   const LaunchContext& context);
-// For biases up to max_distance.
-cudaError_t PrepareHopperAttention(int32_t max_distance);
+// Allows its kernels all shared memory.
+cudaError_t PrepareHopperAttention();
 
 }  // namespace seq2seq::kernels
 

@@ -56,5 +56,17 @@ TEST(LaunchTest, EncoderAttentionRefusesWhatItCannotRead) {
   }
 }
 
+// Compute capabilities 8.6 and 8.9 give a block 99 KB, 8.0 163 KB and 9.0 227 KB.
+TEST(LaunchTest, EncoderAttentionOfTilesIsForShapesThatFitTheDevice) {
+  EXPECT_TRUE(TileAttentionTakes(64, 4096, 99 << 10));
+  EXPECT_TRUE(TileAttentionTakes(128, 128, 99 << 10));
+  // Keys and values: 4 x 64 rows of 272 bytes; the bias: 8,193 floats.
+  EXPECT_FALSE(TileAttentionTakes(128, 4096, 99 << 10));
+  EXPECT_TRUE(TileAttentionTakes(128, 4096, 4 * 64 * 272 + 8193 * 4));
+  EXPECT_FALSE(TileAttentionTakes(128, 4096, 4 * 64 * 272 + 8193 * 4 - 1));
+  EXPECT_TRUE(TileAttentionTakes(128, 4096, 163 << 10));
+  EXPECT_FALSE(TileAttentionTakes(32, 128, 227 << 10));
+}
+
 }  // namespace
 }  // namespace seq2seq::kernels

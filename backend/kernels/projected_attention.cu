@@ -294,7 +294,12 @@ __global__ void __launch_bounds__(kThreads, 2)
 template <typename T, bool kCross>
 cudaError_t LaunchTyped(const ProjectedAttentionArgs& args, const LaunchContext& context) {
   using Division = Division<kCross>;
-  const FewRowsShape few = FewRowsShapeFor(args.projection.inputs, kWarps, 1, Division::kTiles);
+  const auto kernel = ProjectedAttentionKernel<T, kCross>;
+  size_t allowed = 0;
+  const cudaError_t error = AllowSharedMemory(kernel, context, &allowed);
+  if (error != cudaSuccess) return error;
+  const FewRowsShape few =
+      FewRowsShapeFor(args.projection.inputs, kWarps, 1, Division::kTiles, allowed);
   LaunchShape shape;
   shape.grid =
       dim3(args.attention.layout.heads, kCross ? args.projection.rows : 1, Division::kBlocks);
@@ -303,8 +308,7 @@ cudaError_t LaunchTyped(const ProjectedAttentionArgs& args, const LaunchContext&
   shape.cluster_z = Division::kBlocks;
   ProjectedAttentionArgs own = args;
   own.projection.query_key_value.query = nullptr;
-  return LaunchWithShared(ProjectedAttentionKernel<T, kCross>, shape, context, own, few.staged,
-                          few.warp_vectors);
+  return Launch(kernel, shape, context, own, few.staged, few.warp_vectors);
 }
 
 template <typename T>

@@ -73,7 +73,7 @@ class Layer {
         table_(Table()),
         device_table_(table_) {}
 
-  void Run() {
+  void Run(size_t shared_limit = LaunchContext().shared_limit) {
     PackArgs pack;
     pack.source = weights_.data();
     pack.source_type = pack.packed_type = type_;
@@ -84,7 +84,8 @@ class Layer {
     ASSERT_TRUE(CanProjectAndAttend(type_, args));
     RunOnStream([&](cudaStream_t stream) {
       const cudaError_t packed = LaunchPack(pack, {stream});
-      return packed != cudaSuccess ? packed : LaunchProjectedAttention(type_, args, {stream});
+      const LaunchContext context{.stream = stream, .shared_limit = shared_limit};
+      return packed != cudaSuccess ? packed : LaunchProjectedAttention(type_, args, context);
     });
   }
 
@@ -336,6 +337,15 @@ INSTANTIATE_TEST_SUITE_P(
                         Shape{true, 2, 2048, {129, 700}, true, true},
                         Shape{true, 1, 4200, {2000}, false, false}),
         testing::Values(ElementType::kFloat16, ElementType::kBfloat16)));
+
+// Half of the weights that 80 KB would take are staged.
+TEST(ProjectedAttentionTest, StagesLessWhereABlockHasLittleSharedMemory) {
+  Layer layer(Shape{false, 1, 4200, {30, 20, 10}, true, true}, ElementType::kBfloat16);
+  ASSERT_NO_FATAL_FAILURE(layer.Run(48 << 10));
+  layer.CheckFactors();
+  layer.CheckCache();
+  layer.CheckOutput();
+}
 
 TEST(ProjectedAttentionTest, RefusesWhatItDoesNotDo) {
   const Layer layer(Shape{false, 2, 64, {5, 6}, false, false}, ElementType::kFloat16);

@@ -5,6 +5,7 @@
 #include "backend/kernels/operand_layout.h"
 #include "backend/kernels/projection_kernels.h"
 #include "backend/kernels/projection_parts.cuh"
+#include "backend/kernels/tensor_map.h"
 
 namespace seq2seq::kernels {
 namespace {
@@ -110,7 +111,9 @@ cudaError_t LaunchProjection(ElementType type, const ProjectionArgs& args,
                              const LaunchContext& context) {
   if (type != ElementType::kFloat32) {
     const int tiles = TileCount(args.outputs);
-    if (args.rows >= WarpgroupRows(tiles) && HasWarpgroupProjection()) {
+    bool hopper = false;
+    if (const cudaError_t error = IsHopper(&hopper); error != cudaSuccess) return error;
+    if (hopper && args.rows >= WarpgroupRows(tiles)) {
       return LaunchWarpgroupProjection(type, args, context);
     }
     return args.rows >= WideRows(tiles) ? LaunchWideProjection(type, args, context)

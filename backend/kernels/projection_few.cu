@@ -64,14 +64,17 @@ __global__ void __maxnreg__(kMaxRegisters<kRowTiles>)
 template <typename T, int kRowTiles, int kTiles>
 cudaError_t LaunchTyped(const ProjectionArgs& args, const LaunchContext& context) {
   const int warps = ChunkCount(args.inputs) > 64 ? kWarpLimit<kRowTiles> : kMaxFewRowsWarps / 2;
-  const FewRowsShape few = FewRowsShapeFor(args.inputs, warps, kRowTiles, kTiles);
-  LaunchShape shape;
-  shape.grid = dim3((TileCount(args.outputs) + kTiles - 1) / kTiles);
-  shape.block = dim3(few.warps * 32);
-  shape.shared_bytes = few.shared_bytes();
   return WithOutput(args.output, [&](auto output) {
-    return LaunchWithShared(FewRowsKernel<T, kRowTiles, kTiles, decltype(output)::value>, shape,
-                            context, args, few.staged, few.warp_vectors);
+    const auto kernel = FewRowsKernel<T, kRowTiles, kTiles, decltype(output)::value>;
+    size_t allowed = 0;
+    const cudaError_t error = AllowSharedMemory(kernel, context, &allowed);
+    if (error != cudaSuccess) return error;
+    const FewRowsShape few = FewRowsShapeFor(args.inputs, warps, kRowTiles, kTiles, allowed);
+    LaunchShape shape;
+    shape.grid = dim3((TileCount(args.outputs) + kTiles - 1) / kTiles);
+    shape.block = dim3(few.warps * 32);
+    shape.shared_bytes = few.shared_bytes();
+    return Launch(kernel, shape, context, args, few.staged, few.warp_vectors);
   });
 }
 

@@ -2,19 +2,13 @@
 #ifndef SEQ2SEQ_BACKEND_KERNELS_PROJECTION_FEW_PRODUCT_CUH_
 #define SEQ2SEQ_BACKEND_KERNELS_PROJECTION_FEW_PRODUCT_CUH_
 
-#include <algorithm>
-
 #include "backend/kernels/device_math.cuh"
+#include "backend/kernels/few_rows_shape.h"
 #include "backend/kernels/projection.h"
 #include "backend/kernels/projection_parts.cuh"
 
 namespace seq2seq::kernels {
 
-constexpr int kMaxFewRowsWarps = 16;
-// Units of weights that a warp keeps in registers and (at most, an even number) in shared memory
-// before its input is ready.
-constexpr int kRegisterUnits = 2;
-constexpr int kMaxStagedUnits = 10;
 // Chunks of input in flight at a time: all of a warp's for few rows, so that memory is waited for
 // once.
 template <int kRowTiles>
@@ -22,24 +16,6 @@ constexpr int kInputChunks = kRowTiles == 1   ? 7
                              : kRowTiles == 2 ? 6
                              : kRowTiles == 4 ? 3
                                               : 2;
-
-// How the warps of a block divide a product.
-struct FewRowsShape {
-  int warps = 0;
-  int staged = 0;        // units of weights in shared memory before the input is ready
-  int warp_vectors = 0;  // 16 bytes each, of a warp's part of shared memory
-
-  size_t shared_bytes() const { return size_t{16} * warp_vectors * warps; }
-};
-
-inline FewRowsShape FewRowsShapeFor(int inputs, int warps, int row_tiles, int tiles) {
-  FewRowsShape shape;
-  shape.warps = warps;
-  const int units = (ChunkCount(inputs) + warps - 1) / warps * tiles;
-  shape.staged = std::clamp(units - kRegisterUnits, 0, kMaxStagedUnits);
-  shape.warp_vectors = std::max(shape.staged * kChunkVectors, tiles * row_tiles * 32);
-  return shape;
-}
 
 // kTiles output tiles from first_tile on, rows first_row .. row_end - 1. Warp w takes chunks w,
 // w + warps, ... of all of the tiles; unit u of its weights is its chunk u / kTiles of tile
@@ -167,6 +143,7 @@ class FewRowsProduct {
 
  private:
   static constexpr int kInputs = kInputChunks<kRowTiles>;
+  static_assert(kUnitVectors == kChunkVectors);
   static_assert(kRegisterUnits % kTiles == 0 && kInputs >= kRegisterUnits / kTiles);
 
   __device__ __forceinline__ void LoadInput(int i, uint4 (&input)[kRowTiles]) const {

@@ -2,6 +2,7 @@
 #include "backend/kernels/projection.h"
 
 #include <algorithm>
+#include <future>
 #include <tuple>
 
 #include "backend/kernels/kernel_test_util.h"
@@ -70,8 +71,10 @@ class Problem {
     return args;
   }
 
-  void Run(const ProjectionArgs& args) const {
-    RunOnStream([&](cudaStream_t stream) { return LaunchProjection(type_, args, {stream}); });
+  void Run(const ProjectionArgs& args, size_t shared_limit = LaunchContext().shared_limit) const {
+    RunOnStream([&](cudaStream_t stream) {
+      return LaunchProjection(type_, args, {.stream = stream, .shared_limit = shared_limit});
+    });
   }
 
   double Product(int32_t row, int32_t output) const {
@@ -154,7 +157,8 @@ class Problem {
 // Products keep float32 sums, so the rounding of half formats shows in stored halves only.
 double SumTolerance(ElementType) { return 1e-5; }
 
-void TestResidual(ElementType type, const Shape& shape) {
+void TestResidual(ElementType type, const Shape& shape,
+                  size_t shared_limit = LaunchContext().shared_limit) {
   const Problem problem(type, shape, false, false);
   const int32_t width = shape.outputs;
   const size_t blocked = size_t(ChunkCount(width)) * 32 * problem.capacity();
@@ -170,7 +174,7 @@ void TestResidual(ElementType type, const Shape& shape) {
                             tiles,           width,         problem.capacity()};
   args.residual.norm_weight = norm.floats();
   args.residual.scale = scale.floats();
-  problem.Run(args);
+  problem.Run(args, shared_limit);
   const std::vector<double> got = values.Read();
   const std::vector<double> got_scaled = scaled.Read();
   const std::vector<double> got_sums = sums.Read();
@@ -380,6 +384,14 @@ constexpr Shape kLargeShapes[] = {{1536, 1536, 1},   {512, 3584, 16}, {200, 1536
                                   {1536, 1536, 64},  {512, 1536, 30}, {64, 7168, 33},
                                   {1536, 1536, 200}, {3328, 512, 64}, {3328, 512, 1}};
 
+// Compute capabilities 8.6 and 8.9 give a block 99 KB of shared memory; 16 warps would stage 160.
+constexpr size_t kSmallDevice = 99 << 10;
+class SmallDeviceTest : public testing::TestWithParam<std::tuple<ElementType, Shape>> {};
+
+TEST_P(SmallDeviceTest, MatchesDoublePrecision) {
+  TestResidual(std::get<0>(GetParam()), std::get<1>(GetParam()), kSmallDevice);
+}
+
 std::string ShapeName(const testing::TestParamInfo<std::tuple<ElementType, Shape>>& info) {
   const auto& [type, shape] = info.param;
   return std::string(TypeName(type)) + "_" + std::to_string(shape.outputs) + "x" +
@@ -394,6 +406,43 @@ INSTANTIATE_TEST_SUITE_P(LargeShapes, ResidualTest,
                          testing::Combine(testing::ValuesIn(kElementTypes),
                                           testing::ValuesIn(kLargeShapes)),
                          ShapeName);
+
+// Inputs of which less is staged than there would be room for elsewhere.
+INSTANTIATE_TEST_SUITE_P(
+    LargeShapes, SmallDeviceTest,
+    testing::Combine(testing::Values(ElementType::kFloat16, ElementType::kBfloat16),
+                     testing::Values(Shape{64, 10240, 1}, Shape{64, 6000, 9}, Shape{3328, 2200, 2},
+                                     Shape{3328, 2200, 16}, Shape{64, 7168, 30})),
+    ShapeName);
+
+// Launches of a kernel with little shared memory must not take from others' allowance.
+TEST(LargeProjectionThreadsTest, LaunchesOfSeveralThreadsDoNotLimitEachOther) {
+  constexpr int kThreads = 4;
+  constexpr int kLaunches = 2000;
+  const auto launch = [](int32_t inputs) {
+    const Problem problem(ElementType::kBfloat16, {16, inputs, 1}, false, false);
+    const DeviceValues values(ElementType::kFloat32, std::vector<double>(16 * 16, 0.0));
+    const DeviceValues scaled(ElementType::kBfloat16, std::vector<double>(32 * 16, 0.0));
+    const DeviceValues sums(ElementType::kFloat32, std::vector<double>(16, 0.0));
+    const DeviceValues ones(ElementType::kFloat32, std::vector<double>(16, 1.0));
+    ProjectionArgs args = problem.Args();
+    args.residual.residual = {values.floats(),   scaled.data(), sums.floats(), 1, 16,
+                              problem.capacity()};
+    args.residual.norm_weight = args.residual.scale = ones.floats();
+    RunOnStream([&](cudaStream_t stream) {
+      for (int i = 0; i < kLaunches; ++i) {
+        const cudaError_t error = LaunchProjection(ElementType::kBfloat16, args, {stream});
+        if (error != cudaSuccess) return error;
+      }
+      return cudaSuccess;
+    });
+  };
+  std::vector<std::future<void>> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.push_back(std::async(std::launch::async, launch, i % 2 == 0 ? 2080 : 7168));
+  }
+  for (std::future<void>& thread : threads) EXPECT_NO_THROW(thread.get());
+}
 
 TEST_P(ProjectionTest, Activation) {
   TestActivation(GetParam(), {96, 64, 5}, ActivationKind::kRelu, false);

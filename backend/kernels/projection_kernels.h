@@ -18,11 +18,9 @@ cudaError_t LaunchFewRowsProjection(ElementType type, const ProjectionArgs& args
 cudaError_t LaunchWideProjection(ElementType type, const ProjectionArgs& args,
                                  const LaunchContext& context);
 
-// More rows, with the matrix products of warpgroups that compute capability 9.0 alone has.
+// More rows, with the matrix products of warpgroups, on devices that IsHopper() is true of.
 cudaError_t LaunchWarpgroupProjection(ElementType type, const ProjectionArgs& args,
                                       const LaunchContext& context);
-// Whether the current device has them.
-bool HasWarpgroupProjection();
 
 }  // namespace seq2seq::kernels
 

@@ -162,16 +162,6 @@ cudaError_t WithOutput(ProjectionOutput output, Run run) {
   return cudaErrorInvalidValue;
 }
 
-// Launches kernel with more shared memory than the default, which it must be allowed first.
-// Allowing is cheap, and repeated only where a graph is captured.
-template <typename... Params, typename... Args>
-cudaError_t LaunchWithShared(void (*kernel)(Params...), const LaunchShape& shape,
-                             const LaunchContext& context, Args... args) {
-  const cudaError_t error = cudaFuncSetAttribute(
-      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes));
-  return error != cudaSuccess ? error : Launch(kernel, shape, context, args...);
-}
-
 }  // namespace seq2seq::kernels
 
 #endif  // SEQ2SEQ_BACKEND_KERNELS_PROJECTION_PARTS_CUH_

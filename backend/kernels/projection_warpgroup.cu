@@ -103,9 +103,4 @@ cudaError_t LaunchWarpgroupProjection(ElementType type, const ProjectionArgs& ar
                                        : LaunchHalf<__nv_bfloat16>(args, context);
 }
 
-bool HasWarpgroupProjection() {
-  bool hopper = false;
-  return IsHopper(&hopper) == cudaSuccess && hopper;
-}
-
 }  // namespace seq2seq::kernels

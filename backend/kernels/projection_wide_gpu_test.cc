@@ -18,6 +18,7 @@
 #include "backend/kernels/operand_layout.h"
 #include "backend/kernels/projection.h"
 #include "backend/kernels/projection_kernels.h"
+#include "backend/kernels/tensor_map.h"
 
 namespace seq2seq::kernels {
 namespace {
@@ -434,7 +435,8 @@ std::string CaseName(const testing::TestParamInfo<Case>& info) {
 
 // Those of the device at hand.
 std::vector<Kernel> Kernels() {
-  if (!HasWarpgroupProjection()) return {Kernel::kPortable};
+  bool hopper = false;
+  if (IsHopper(&hopper) != cudaSuccess || !hopper) return {Kernel::kPortable};
   return {Kernel::kPortable, Kernel::kWarpgroup};
 }
 

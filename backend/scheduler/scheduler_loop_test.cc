@@ -66,6 +66,32 @@ TEST(SchedulerLoopTest, EndsAtEosWhichMinNewTokensPutsOff) {
   EXPECT_EQ(later.record->tokens().size(), 6U);
 }
 
+// A prefix of 9 tokens takes 3 steps of 4 tokens, of which the last brings a token.
+class LongPrefixTest : public testing::TestWithParam<int32_t> {};
+
+TEST_P(LongPrefixTest, BringsItsTokensLaterAndHoldsNobodyUp) {
+  FakeEngineOptions options = Engine(4, 64, GetParam());
+  options.prefix_tokens_a_step = 4;
+  LoopHarness harness(options);
+  TestRequest& prefixed = harness.Push({.prefix_tokens = 9, .max_new_tokens = 2});
+  TestRequest& one = harness.Push({.first_id = 30, .prefix_tokens = 5, .max_new_tokens = 1});
+  TestRequest& other = harness.Push({.first_id = 50, .max_new_tokens = 6});
+  harness.Run();
+  harness.CompleteEncodes();
+  for (int step = 1; step <= 3; ++step) {
+    EXPECT_EQ(prefixed.record->appends(), 0);
+    harness.CompleteStep();
+    EXPECT_EQ(other.record->appends(), step);
+  }
+  EXPECT_EQ(prefixed.record->appends(), 1);
+  harness.Drain();
+  harness.ExpectServed(prefixed, FinishReason::kLength);
+  harness.ExpectServed(one, FinishReason::kLength);
+  harness.ExpectServed(other, FinishReason::kLength);
+}
+
+INSTANTIATE_TEST_SUITE_P(StepsInFlight, LongPrefixTest, testing::Values(1, 2));
+
 TEST(SchedulerLoopTest, LogprobsGoOnlyToWhoAsked) {
   LoopHarness harness;
   TestRequest& without = harness.Push({.max_new_tokens = 2});

@@ -215,10 +215,10 @@ TEST_P(EngineConformanceTest, APausedSequenceComesBackInAnotherSlot) {
 }
 
 // Forcing the first tokens of an answer as a prefix must bring the rest of it; the prefix is longer
-// than one pass of the decoder takes.
+// than one pass of the decoder takes, and than one step does.
 TEST_P(EngineConformanceTest, APrefixContinuesLikeTheWholeAnswer) {
   const DriverSequence whole = Alone(Request(5, 30, 150));
-  for (int32_t forced : {1, 31, 32, 33, 70, 149}) {
+  for (int32_t forced : {1, 14, 15, 16, 17, 30, 31, 32, 33, 70, 149}) {
     SCOPED_TRACE(forced);
     DriverRequest request = Request(5, 30, 150 - forced);
     request.prefix.insert(request.prefix.end(), whole.tokens.begin(),
@@ -231,6 +231,32 @@ TEST_P(EngineConformanceTest, APrefixContinuesLikeTheWholeAnswer) {
     const std::vector<int32_t> rest(whole.tokens.begin() + forced, whole.tokens.end());
     EXPECT_EQ((*sequences)[1].tokens, rest);
   }
+}
+
+// What is forced is no new token: neither for where EOS is banned nor for the most there may be.
+TEST_P(EngineConformanceTest, LimitsCountFromTheEndOfAPrefix) {
+  constexpr int32_t kForced = 40;
+  int found = 0;
+  for (int32_t seed = 0; seed < 400 && found < 3; ++seed) {
+    DriverRequest request = Request(seed, 3 + seed % 20, kForced + 60);
+    request.min_new_tokens = kForced + 5;
+    const DriverSequence whole = Alone(request);
+    if (whole.stop != StopReason::kEos) continue;
+    ++found;
+    request.prefix.insert(request.prefix.end(), whole.tokens.begin(),
+                          whole.tokens.begin() + kForced);
+    request.min_new_tokens = 5;
+    request.max_new_tokens = 60;
+    const DriverSequence rest = Alone(request);
+    EXPECT_EQ(rest.tokens,
+              std::vector<int32_t>(whole.tokens.begin() + kForced, whole.tokens.end()));
+    EXPECT_EQ(rest.stop, StopReason::kEos);
+    request.max_new_tokens = static_cast<int32_t>(rest.tokens.size()) - 1;
+    request.min_new_tokens = 0;
+    const DriverSequence cut = Alone(request);
+    EXPECT_LE(cut.tokens.size(), rest.tokens.size() - 1);
+  }
+  EXPECT_EQ(found, 3) << "too few sources end by themselves";
 }
 
 TEST_P(EngineConformanceTest, LongSourcesEncodeLikeShortOnes) {

@@ -180,7 +180,10 @@ Result<bool> EngineDriver::TakeStep() {
       sequence.tokens.push_back(result_.tokens[token]);
       sequence.logprobs.push_back(result_.logprobs[token]);
     }
-    if (row.token_count == 0) continue;
+    if (row.token_count == 0) {
+      --sequence.launched;  // its prefix takes more steps, or it has ended
+      continue;
+    }
     if (sequence.first_token_ms == 0.0) sequence.first_token_ms = Now();
     sequence.score = row.score;
     sequence.stop = row.stop;

@@ -42,7 +42,7 @@ struct DriverSequence {
   bool bind = false;     // to be bound by the next step
   bool encoded = false;  // its encode has ended
   size_t encode = 0;     // which StartEncode it went with
-  int32_t launched = 0;  // steps
+  int32_t launched = 0;  // steps that brought a token or may
   std::vector<BlockId> self_blocks;
   std::vector<BlockId> cross_blocks;
 };

@@ -170,7 +170,8 @@ void FakeEngine::ExecuteRow(SlotId slot_id, StepResult* result) {
                 .token_count = 0,
                 .score = slot.score,
                 .stop = StopReason::kNone};
-  if (!slot.ended && !slot.source_ids.empty()) {
+  slot.pending = std::max(0, slot.pending - options_.prefix_tokens_a_step);
+  if (!slot.ended && !slot.source_ids.empty() && slot.pending == 0) {
     const int32_t token =
         FakeToken(options_.tokens, slot.source_ids, slot.generated, slot.min_new_tokens);
     slot.score += FakeLogprob(slot.generated);
@@ -205,6 +206,7 @@ void FakeEngine::EndStep(Step* step) {
         bind.cross_blocks.empty() ? sources_.end() : sources_.find(bind.cross_blocks[0]);
     slots_[bind.slot] = {
         .source_ids = source == sources_.end() ? std::vector<int32_t>{} : source->second,
+        .pending = static_cast<int32_t>(bind.pending_tokens.size()),
         .generated = bind.generated,
         .min_new_tokens = bind.min_new_tokens,
         .max_new_tokens = bind.max_new_tokens,

@@ -31,6 +31,7 @@ struct FakeEngineOptions {
                   .max_encodes_in_flight = 1,
                   .max_steps_in_flight = 1};
   FakeTokenRule tokens;
+  int32_t prefix_tokens_a_step = 1 << 30;  // a longer prefix takes several steps
   // Manual: nothing ends before CompleteEncodes() or CompleteStep() says so. Otherwise two threads,
   // one for encodes and one for steps, end the work in order, each piece after its delay.
   bool manual = false;
@@ -131,6 +132,7 @@ class FakeEngine final : public Engine {
   };
   struct Slot {
     std::vector<int32_t> source_ids;
+    int32_t pending = 0;  // prefix tokens to consume
     int32_t generated = 0;
     int32_t min_new_tokens = 0;
     int32_t max_new_tokens = 0;

@@ -78,8 +78,8 @@ def test_load_and_unload_20_times(booted: Boot, device: CudaDevice) -> None:
     rounds(4)
     free, resident = device.free_bytes(), booted.server.rss_bytes()
     rounds(16)
-    # The driver hands out memory in pieces of 2 MiB; losing any pool or the weights shows 16-fold.
-    assert free - device.free_bytes() < 16 << 20
+    # The driver hands out memory in pieces of 2 MiB: losing 256 KiB a round takes two of them.
+    assert free - device.free_bytes() <= 2 << 20
     assert booted.server.rss_bytes() - resident < 32 << 20
 
 
