@@ -25,12 +25,20 @@ class CudaGraph {
   }
 
   // Records what `record()` (returning Status) queues on `stream`, and uploads it to the device.
+  // record() may be called several times: a wait for the whole device on another thread, such as
+  // libraries do when they are given up, takes a capture away.
   template <typename Record>
   [[nodiscard]] static Result<CudaGraph> Capture(cudaStream_t stream, Record record) {
-    SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-    const Status recorded = record();
+    constexpr int kAttempts = 20;
     cudaGraph_t captured = nullptr;
-    const cudaError_t ended = cudaStreamEndCapture(stream, &captured);
+    Status recorded;
+    cudaError_t ended = cudaErrorStreamCaptureInvalidated;
+    for (int i = 0; i < kAttempts && ended == cudaErrorStreamCaptureInvalidated; ++i) {
+      SEQ2SEQ_RETURN_IF_CUDA_ERROR(
+          cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+      recorded = record();
+      ended = cudaStreamEndCapture(stream, &captured);
+    }
     CudaGraph graph;
     cudaError_t made = ended;
     if (recorded && ended == cudaSuccess) made = cudaGraphInstantiate(&graph.graph_, captured, 0);
