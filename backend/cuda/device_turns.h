@@ -21,8 +21,8 @@ namespace seq2seq {
 class DeviceTurns {
  public:
   [[nodiscard]] Status Init() {
-    SEQ2SEQ_ASSIGN_OR_RETURN(step_ended_, CudaEvent::Create());
-    SEQ2SEQ_ASSIGN_OR_RETURN(slice_ended_, CudaEvent::Create());
+    SEQ2SEQ_ASSIGN_OR_RETURN(step_ended_, CudaEvent::CreateForStreams());
+    SEQ2SEQ_ASSIGN_OR_RETURN(slice_ended_, CudaEvent::CreateForStreams());
     return OkStatus();
   }
 

@@ -25,24 +25,23 @@ struct RowOutcome {
 };
 
 struct ChooseTokenArgs {
-  const StepHeader* header = nullptr;  // its ring may be the next step's
-  const int32_t* ring = nullptr;       // where this step's results go
-  const RowInfo* row_infos = nullptr;  // [bucket]
-  SlotState* states = nullptr;
+  BeginPassArgs pass;                 // of the running pass, and where the next step begins
   const LogitsPart* parts = nullptr;  // [bucket][tiles]
   int32_t tiles = 0;
   const float* logits = nullptr;  // [bucket][vocabulary], of rows that sample
   int32_t vocabulary = 0;
   const int32_t* eos_tokens = nullptr;
-  int32_t eos_count = 0;
+  int32_t eos_count = 0;           // up to 512
   RowOutcome* outcomes = nullptr;  // [ring][outcome_stride]
   int32_t outcome_stride = 0;
 };
 
 // Greedy: the largest logit, of equal ones the lowest id. Sampling: the filters and the draw of
 // backend/engine/sampling.h, with sums in fixed point, so that a row's choice never depends on
-// timing. Rows choose in the last pass of a step only.
-cudaError_t LaunchChooseTokens(const ChooseTokenArgs& args, int32_t bucket,
+// timing. Rows choose in the last pass of a step only, which then begins the next step, as
+// LaunchBeginPass would if it had the same rows: if it has others, that is overwritten.
+// `type`: the model's number format.
+cudaError_t LaunchChooseTokens(ElementType type, const ChooseTokenArgs& args, int32_t bucket,
                                const LaunchContext& context);
 
 }  // namespace seq2seq::kernels

@@ -41,6 +41,11 @@ __device__ __forceinline__ uint32_t OrderedKey(float value) {
   return (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
 }
 
+// The float that has this key.
+__device__ __forceinline__ float FromOrderedKey(uint32_t key) {
+  return __uint_as_float((key & 0x80000000U) != 0 ? key & 0x7fffffffU : ~key);
+}
+
 struct SamplerRow {
   const float* logits = nullptr;
   int32_t vocabulary = 0;
@@ -207,8 +212,7 @@ class RowSampler {
     const uint32_t key = SearchKey(
         static_cast<uint64_t>(top_k), [this](int32_t token) { return OrderedKey(Logit(token)); },
         [](int32_t) { return uint64_t{1}; }, &above);
-    const uint32_t bits = (key & 0x80000000U) != 0 ? key & 0x7fffffffU : ~key;
-    least_logit_ = __uint_as_float(bits);
+    least_logit_ = FromOrderedKey(key);
   }
 
   __device__ void KeepTopP(float top_p) {

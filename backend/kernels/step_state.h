@@ -63,12 +63,12 @@ struct StepHeader {
   int32_t rows = 0;  // rows in use; the rest of the bucket is idle
   int32_t pass = 0;  // 0 .. passes - 1
   int32_t passes = 1;
-  int32_t ring = 0;  // where the results of this step go; moves on by itself, modulo ring_size
+  int32_t ring = 0;  // where the results of this step go
   int32_t ring_size = 1;
 };
 
-// A row of the running pass.
-struct RowInfo {
+// A row of the running pass. Read in one piece.
+struct alignas(16) RowInfo {
   static constexpr int32_t kActive = 1;  // computes: writes its keys and values
   static constexpr int32_t kChoose = 2;  // chooses a token at the end of the pass
   static constexpr int32_t kBanEos = 4;
@@ -103,11 +103,11 @@ cudaError_t LaunchBindSlots(const BindUpload* uploads, const int32_t* words, int
                             const SlotTables& tables, const LaunchContext& context);
 
 struct BeginPassArgs {
-  StepHeader* header = nullptr;        // in, and prepared for a next step that is the same
+  const StepHeader* header = nullptr;
   const int32_t* row_slots = nullptr;  // [rows] row -> slot
-  int32_t* ring = nullptr;             // out: the running step's place for results
   SlotTables tables;
   RowInfo* rows = nullptr;             // out, [bucket]
+  int32_t* rings = nullptr;            // out, [bucket]: where the row's result goes
   const void* embedding = nullptr;     // [vocabulary][width], the model's number format
   const float* norm_weight = nullptr;  // [width], of the first norm
   float epsilon = 0.0F;
@@ -115,7 +115,9 @@ struct BeginPassArgs {
   Residual residual;            // out, one part of sums
 };
 
-// Fills `rows`, looks up the input tokens' embeddings and starts the residual stream with them.
+// Fills `rows` and `rings`, looks up the input tokens' embeddings and starts the residual stream
+// with them. A step whose rows are those of the step before needs it not: LaunchChooseTokens has
+// done it.
 cudaError_t LaunchBeginPass(ElementType type, const BeginPassArgs& args, int32_t bucket,
                             const LaunchContext& context);
 

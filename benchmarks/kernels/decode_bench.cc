@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -301,25 +302,42 @@ class DecodeBench {
     Note("layers and head", 0, {weights + cache, rows_ * weights + cache}, time);
   }
 
-  void TimeBegin() {
-    const DeviceArray header = ToDevice(std::vector<kernels::StepHeader>{{rows_, 0, 1, 0, 2}});
-    const DeviceArray states = ToDevice(std::vector<kernels::SlotState>(rows_));
-    std::vector<int32_t> slots(rows_);
-    for (int32_t i = 0; i < rows_; ++i) slots[i] = i;
-    const DeviceArray row_slots = ToDevice(slots);
-    const DeviceArray ring = ToDevice(std::vector<int32_t>{0});
-    const DeviceArray rows = ToDevice(std::vector<RowInfo>(rows_));
+  // A pass of all rows; what it does not point to otherwise is in the shared arrays.
+  struct Pass {
+    Pass(int32_t row_count, const std::vector<RowInfo>& infos, const kernels::SlotState& state)
+        : header(ToDevice(std::vector<kernels::StepHeader>{{row_count, 0, 1, 0, 2}})),
+          states(ToDevice(std::vector<kernels::SlotState>(row_count, state))),
+          rows(ToDevice(infos)),
+          rings(ToDevice(std::vector<int32_t>(row_count))) {
+      std::vector<int32_t> slots(row_count);
+      std::iota(slots.begin(), slots.end(), 0);
+      row_slots = ToDevice(slots);
+    }
+    DeviceArray header;
+    DeviceArray states;
+    DeviceArray row_slots;
+    DeviceArray rows;
+    DeviceArray rings;
+  };
+
+  kernels::BeginPassArgs Args(const Pass& pass) const {
     kernels::BeginPassArgs args;
-    args.header = As<kernels::StepHeader>(header);
-    args.row_slots = As<int32_t>(row_slots);
-    args.ring = As<int32_t>(ring);
-    args.tables = {As<kernels::SlotState>(states), nullptr, nullptr, nullptr, 0, 0, 0};
-    args.rows = As<RowInfo>(rows);
+    args.header = As<kernels::StepHeader>(pass.header);
+    args.row_slots = As<int32_t>(pass.row_slots);
+    args.tables.states = As<kernels::SlotState>(pass.states);
+    args.rows = As<RowInfo>(pass.rows);
+    args.rings = As<int32_t>(pass.rings);
     args.embedding = weights_.get();
     args.norm_weight = As<float>(floats_);
     args.epsilon = 1e-6F;
     args.norm_scale = As<float>(floats_);
     args.residual = ResidualStream();
+    return args;
+  }
+
+  void TimeBegin() {
+    const Pass pass(rows_, std::vector<RowInfo>(rows_), {});
+    const kernels::BeginPassArgs args = Args(pass);
     const double time = MedianMicroseconds(16, false, [&](int32_t, const LaunchContext& context) {
       return kernels::LaunchBeginPass(kType, args, rows_, context);
     });
@@ -335,15 +353,12 @@ class DecodeBench {
     state.top_k = sample ? 50 : 0;
     state.top_p = sample ? 0.9F : 1.0F;
     state.return_logprobs = 1;
-    const DeviceArray header = ToDevice(std::vector<kernels::StepHeader>{{rows_, 0, 1, 0, 2}});
-    const DeviceArray states = ToDevice(std::vector<kernels::SlotState>(rows_, state));
     std::vector<RowInfo> infos(rows_);
     for (int32_t i = 0; i < rows_; ++i) {
       infos[i] = {i, kPosition, kSourceTokens,
                   RowInfo::kActive | RowInfo::kChoose | (sample ? RowInfo::kSample : 0)};
     }
-    const DeviceArray row_infos = ToDevice(infos);
-    const DeviceArray ring = ToDevice(std::vector<int32_t>{0});
+    const Pass pass(rows_, infos, state);
     const DeviceArray eos = ToDevice(std::vector<int32_t>{1});
     std::vector<kernels::LogitsPart> parts(size_t(rows_) * tiles);
     for (size_t i = 0; i < parts.size(); ++i) {
@@ -358,10 +373,7 @@ class DecodeBench {
     const DeviceArray device_logits = ToDevice(logits);
     const DeviceArray outcomes = ToDevice(std::vector<kernels::RowOutcome>(2 * rows_));
     kernels::ChooseTokenArgs args;
-    args.header = As<kernels::StepHeader>(header);
-    args.ring = As<int32_t>(ring);
-    args.row_infos = As<RowInfo>(row_infos);
-    args.states = As<kernels::SlotState>(states);
+    args.pass = Args(pass);
     args.parts = As<kernels::LogitsPart>(device_parts);
     args.tiles = tiles;
     args.logits = As<float>(device_logits);
@@ -371,7 +383,7 @@ class DecodeBench {
     args.outcomes = As<kernels::RowOutcome>(outcomes);
     args.outcome_stride = rows_;
     const double time = MedianMicroseconds(8, true, [&](int32_t, const LaunchContext& context) {
-      return kernels::LaunchChooseTokens(args, rows_, context);
+      return kernels::LaunchChooseTokens(kType, args, rows_, context);
     });
     const double bytes = sample ? 4.0 * shape_.vocabulary : sizeof(kernels::LogitsPart) * tiles;
     Note(name, sample ? 0 : 1, {rows_ * bytes, 0.0}, time);
