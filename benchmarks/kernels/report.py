@@ -2,7 +2,7 @@
 
 A kernel's limit is what its bytes take at the memory's bandwidth or its operations at the tensor
 cores' rate, whichever is longer; the share is the limit over the time it took. Both ceilings are
-measured in the same run.
+measured in the same run; --bandwidth names another one.
 
     ./bazelw run //benchmarks/kernels -- --output=DIR
     python3 -m benchmarks.kernels.report --program=BUILD_DIR/kernels_benchmark --output=DIR
@@ -88,9 +88,18 @@ def _draw(panel: Axes, records: Sequence[Record]) -> None:
         places = [place + index * width for place in range(len(names))]
         heights = [100 * shares.get(name, 0.0) for name in names]
         panel.bar(places, heights, width, label=f"{count} {_UNITS[records[0]['pass']]}")
-    panel.set_xticks([place + 0.4 - width / 2 for place in range(len(names))], names, fontsize=8)
+    middles = [place + 0.4 - width / 2 for place in range(len(names))]
+    panel.set_xticks(middles, names, fontsize=8, rotation=15, ha="right")
     panel.set_ylim(0, 110)
     panel.legend(fontsize=8)
+
+
+def _measured(options: argparse.Namespace) -> Record:
+    if options.measured:
+        return json.loads(options.measured.read_text())
+    command = [options.program, *map(str, options.rows)]
+    output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+    return results.provenance() | json.loads(output)
 
 
 def main(arguments: list[str]) -> None:
@@ -99,21 +108,24 @@ def main(arguments: list[str]) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--program", default=PROGRAM, help="kernels_benchmark, built")
+    parser.add_argument(
+        "--measured", type=paths.from_user, help="a kernels.json of before, instead of a run"
+    )
+    parser.add_argument("--bandwidth", type=float, help="of the memory in TB/s, read and written")
     parser.add_argument("--output", required=True, type=paths.from_user, help="a folder")
     parser.add_argument("rows", nargs="*", type=int, help="default: 1 16 64 256")
     options = parser.parse_args(arguments)
-    command = [options.program, *map(str, options.rows)]
-    output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
-    measured = json.loads(output)
-    records = [with_share(record, measured["ceilings"]) for record in measured["kernels"]]
-    values = results.provenance() | {"ceilings": measured["ceilings"], "kernels": records}
+    values = _measured(options)
+    ceilings = values["ceilings"]
+    if options.bandwidth:
+        ceilings["bytes_per_second"] = 1e12 * options.bandwidth
+    values["kernels"] = records = [with_share(record, ceilings) for record in values["kernels"]]
     folder: pathlib.Path = options.output
     results.write_json(folder / "kernels.json", values)
     title = f"{results.device(values)}, commit {values['commit']}, {values['date'][:10]}"
     results.write_plot(folder / "kernels.png", _figure(records, title))
-    ceilings = measured["ceilings"]
     print(
-        f"{title}: a device copy {ceilings['bytes_per_second'] / 1e12:.2f} TB/s, "
+        f"{title}: memory {ceilings['bytes_per_second'] / 1e12:.2f} TB/s, "
         f"a bfloat16 product {ceilings['operations_per_second'] / 1e12:.0f} TFLOP/s\n"
     )
     print(tables(records))

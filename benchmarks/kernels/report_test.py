@@ -68,6 +68,13 @@ def test_writes_results(tmp_path, monkeypatch, capsys):
     printed = capsys.readouterr().out
     assert "small, decode step, 16 rows" in printed
     assert "4.29 TB/s" in printed
+    # The same figures against another ceiling, of the machine and commit where they were taken.
+    monkeypatch.setenv("SEQ2SEQ_COMMIT", "later")
+    again = ["--measured", "out/kernels.json", "--bandwidth", "8.58", "--output", "again"]
+    report.main(again)
+    shared = json.loads((tmp_path / "again" / "kernels.json").read_text())
+    assert shared["commit"] == "abc"
+    assert [each["share"] for each in shared["kernels"]] == [0.25, 0.25]
 
 
 if __name__ == "__main__":
