@@ -103,7 +103,7 @@ CudaDecoder::~CudaDecoder() {
 
 Status CudaDecoder::Allocate() {
   const size_t slots = limits_.max_slots;
-  tables_.pending_stride = limits_.max_decoder_tokens;
+  tables_.pending_stride = std::min(limits_.max_decoder_tokens, kMaxPasses);
   tables_.self_stride =
       static_cast<int32_t>(KvBlocksFor(limits_.max_decoder_tokens, pool_->layout.block_tokens));
   tables_.cross_stride =
@@ -133,7 +133,8 @@ Status CudaDecoder::Allocate() {
   tables_.cross_blocks = cross_blocks_.as<int32_t>();
   pending_counts_.assign(slots, 0);
   long_prefixes_.resize(slots);
-  prefix_tokens_.resize(slots * tables_.pending_stride);
+  // Of no value yet, so that pages which no prefix needs aren't resident.
+  prefix_tokens_ = std::make_unique_for_overwrite<int32_t[]>(slots * limits_.max_decoder_tokens);
   prefix_rows_.reserve(slots);
   last_rows_.reserve(slots);
   for (RowsInFlight& rows : rows_in_flight_) {
@@ -200,8 +201,8 @@ void CudaDecoder::NotePrefixes(const StepPlan& plan) {
 }
 
 std::span<int32_t> CudaDecoder::PrefixTokens(SlotId slot) {
-  return std::span(prefix_tokens_)
-      .subspan(size_t(slot) * tables_.pending_stride, tables_.pending_stride);
+  const auto most = static_cast<size_t>(limits_.max_decoder_tokens);
+  return {prefix_tokens_.get() + size_t(slot) * most, most};
 }
 
 // Says which rows take part in the step's passes before the last and which in the last, and returns

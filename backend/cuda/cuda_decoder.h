@@ -156,11 +156,11 @@ class CudaDecoder {
   std::vector<Bucket> buckets_;  // ascending
 
   // Host's view of what is queued.
-  std::vector<int32_t> pending_counts_;    // by slot: tokens to consume yet, 0 for one
-  std::vector<LongPrefix> long_prefixes_;  // by slot
-  std::vector<int32_t> prefix_tokens_;     // [max_slots][max_decoder_tokens], of long prefixes
-  std::vector<SlotId> prefix_rows_;        // of the passes before a step's last
-  std::vector<SlotId> last_rows_;          // of the last pass, as the device has them
+  std::vector<int32_t> pending_counts_;       // by slot: tokens to consume yet, 0 for one
+  std::vector<LongPrefix> long_prefixes_;     // by slot
+  std::unique_ptr<int32_t[]> prefix_tokens_;  // [max_slots][max_decoder_tokens], of long prefixes
+  std::vector<SlotId> prefix_rows_;           // of the passes before a step's last
+  std::vector<SlotId> last_rows_;             // of the last pass, as the device has them
   RowsInFlight rows_in_flight_[kRing];
   bool rows_known_ = false;
 };
