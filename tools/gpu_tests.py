@@ -284,7 +284,7 @@ def run_logged(run: Run, options: argparse.Namespace) -> Outcome:
         # GoogleTest names each failed test twice: when it ends, with its time, and in the end.
         failures = re.findall(r"^\[  FAILED  \] \S+\.\S+(?:, where .*)?$", text, re.MULTILINE)
         failures = [failure for failure in failures if not failure.endswith(" ms)")]
-        failures = [*dict.fromkeys(failures), f"see {log}"]
+        failures = [*dict.fromkeys(failures), f"see {log.name} in --logs"]
     seconds = round(time.monotonic() - begin, 1)
     return Outcome(run.name, outcome, seconds, " ".join([*counts, *summary]), failures)
 

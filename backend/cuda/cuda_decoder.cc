@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 #include "backend/core/format.h"
 #include "backend/core/kv_blocks.h"
@@ -134,7 +135,8 @@ Status CudaDecoder::Allocate() {
   pending_counts_.assign(slots, 0);
   long_prefixes_.resize(slots);
   // Of no value yet, so that pages which no prefix needs aren't resident.
-  prefix_tokens_ = std::make_unique_for_overwrite<int32_t[]>(slots * limits_.max_decoder_tokens);
+  prefix_tokens_.reset(new (std::nothrow) int32_t[slots * limits_.max_decoder_tokens]);
+  if (prefix_tokens_ == nullptr) return OutOfMemory("tokens of decoder prefixes");
   prefix_rows_.reserve(slots);
   last_rows_.reserve(slots);
   for (RowsInFlight& rows : rows_in_flight_) {
@@ -257,7 +259,7 @@ size_t CudaDecoder::WriteBinds(const StepPlan& plan, std::byte* upload, int32_t*
     bind.self_count = static_cast<int32_t>(lists.self.size());
     bind.cross_count = static_cast<int32_t>(lists.cross.size());
     for (const std::span<const int32_t> list : {pending, lists.self, lists.cross}) {
-      std::memcpy(words + word, list.data(), list.size_bytes());
+      std::ranges::copy(list, words + word);
       word += static_cast<int32_t>(list.size());
     }
   };

@@ -180,7 +180,7 @@ class CudaDecoder::GraphBuilder {
   int32_t Splits(int32_t most) const {
     if (!d_.dependent_launch_) return 1;  // no clusters before compute capability 9.0
     int32_t splits = 1;
-    while (splits < most && rows_ * spec_.decoder.heads * splits < 640) splits *= 2;
+    while (splits < most && rows_ * spec_.decoder.heads * splits < kernels::kManyHeads) splits *= 2;
     return splits;
   }
 

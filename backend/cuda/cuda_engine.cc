@@ -26,6 +26,18 @@ Status AtRunTime(Status status) {
   return status;
 }
 
+// What `call` returns, or what an exception becomes. Messages are short enough to need no memory.
+template <typename Call>
+Status WithoutThrowing(Call call) noexcept {
+  try {
+    return call();
+  } catch (const std::bad_alloc&) {
+    return Internal("out of memory");
+  } catch (...) {
+    return Internal("an exception");
+  }
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Engine>> CudaEngine::Create(std::shared_ptr<const DeviceWeights> weights,
@@ -56,7 +68,7 @@ Status CudaEngine::Build(std::shared_ptr<const DeviceWeights> weights) {
         pool_.memory.bytes(), built.error().message));
   }
   encode_batch_.reserve(info_.max_encode_items);
-  encoded_.reserve(info_.max_encode_items);
+  encoded_.reserve(2 * info_.max_encode_items);  // of two encodes, if the first isn't polled yet
   encode_results_.reserve(info_.max_encode_items);
   good_sources_.reserve(info_.max_encode_items);
   check_.emplace(CallLimits{.slots = options_.max_active_sequences,
@@ -180,7 +192,10 @@ Status CudaEngine::Health() const {
 // The first failure stays: later ones follow from it.
 void CudaEngine::Fail(const Error& error) {
   std::lock_guard lock(health_mutex_);
-  if (health_) health_ = Unavailable("the CUDA engine failed: " + error.message);
+  if (!health_) return;
+  health_ =
+      WithoutThrowing([&] { return Unavailable("the CUDA engine failed: " + error.message); });
+  health_.error().code = ErrorCode::kUnavailable;
 }
 
 Status CudaEngine::StartEncode(std::span<const EncodeItem> batch) {
@@ -228,15 +243,14 @@ void CudaEngine::RunEncodes() {
 
 // Fills encode_results_; no exception leaves it.
 void CudaEngine::EncodeBatch(const Status& device) {
-  try {
+  const Status encoded = WithoutThrowing([&] {
     EncodeGoodSources(device);
-    return;
-  } catch (const std::bad_alloc&) {
-    FailEncodes(Internal("out of memory"));  // short enough to need none
-  } catch (const std::exception& error) {
-    FailEncodes(Internal(error.what()));
-  }
-  if (const Status recovered = encoder_->Recover(); !recovered) Fail(recovered.error());
+    return OkStatus();
+  });
+  if (encoded) return;
+  FailEncodes(encoded);
+  const Status recovered = WithoutThrowing([&] { return encoder_->Recover(); });
+  if (!recovered) Fail(recovered.error());
 }
 
 // A source that cannot be encoded fails alone. A failed call takes the batch's others along, but
@@ -259,13 +273,13 @@ void CudaEngine::EncodeGoodSources(const Status& device) {
   FailEncodes(status);
 }
 
-// All of the batch's that have not failed already.
+// All of the batch's that have not failed already; there is room for their results.
 void CudaEngine::FailEncodes(const Status& status) {
   for (size_t i = encode_results_.size(); i < encode_batch_.size(); ++i) {
     encode_results_.push_back({encode_batch_[i].ticket, OkStatus()});
   }
   for (EncodeDone& done : encode_results_) {
-    if (done.status) done.status = status;
+    if (done.status) done.status = WithoutThrowing([&] { return status; });
   }
 }
 
@@ -300,7 +314,7 @@ void CudaEngine::WatchSteps() {
     step_condition_.wait(lock, [&] { return launched_ > next || stop_watching_; });
     if (launched_ == next) return;
     lock.unlock();
-    Status status = device ? decoder_->Wait(next) : device;
+    Status status = WithoutThrowing([&] { return device ? decoder_->Wait(next) : device; });
     if (!status) Fail(status.error());
     in_flight_[next % kRing].status = std::move(status);
     completed_.store(++next, std::memory_order_release);

@@ -13,9 +13,6 @@ constexpr int kThreads = 128;
 constexpr int kWarps = kThreads / 32;
 constexpr int kMaxHeadDim = 256;
 constexpr int kMaxSplits = 8;
-// Heads of all rows from which a warp for each is faster than a block: on an H200, 16 rows of 24
-// heads lose 3 % of a step, 32 rows gain.
-constexpr int kManyHeads = 640;
 
 struct BlockPartial {
   float max[kWarps];
@@ -95,7 +92,7 @@ __global__ void __launch_bounds__(kThreads)
     }
     MeetCluster();
   }
-  // Row infos are complete before any kernel but the first of a pass starts.
+  // Row infos are complete before the first kernel of a pass starts.
   const RowInfo info = args.row_infos[row];
   int length = args.cross ? info.source_length : info.position + 1;
   if ((info.flags & RowInfo::kActive) == 0) length = 0;

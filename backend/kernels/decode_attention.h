@@ -13,6 +13,10 @@
 
 namespace seq2seq::kernels {
 
+// Heads of all rows that fill the device, so that none need be split. From so many on a warp for
+// each is faster than a block: on an H200, 16 rows of 24 heads lose 3 % of a step, 32 rows gain.
+constexpr int32_t kManyHeads = 640;
+
 struct DecodeAttentionArgs {
   const float* query = nullptr;  // [rows][heads x head_dim]
   const void* pool = nullptr;    // the model's number format

@@ -239,7 +239,7 @@ __global__ void __launch_bounds__(32)
   AllowNextKernel();
   const int head = blockIdx.x;
   const int row = blockIdx.y;
-  // Row infos are complete before any kernel but the first of a pass starts.
+  // Row infos are complete before the first kernel of a pass starts.
   StreamedRow<T> streamed(args, args.row_infos[row], head, {tiles, full, ring_size});
   streamed.Start();
   TouchParameters(args);

@@ -114,7 +114,7 @@ __device__ __forceinline__ void MultiplyTile<__half>(float (&d)[4], uint32_t a0,
 }
 
 // Waits until the kernels before this one in the stream have ended and their writes are visible.
-// Before it a kernel may only touch what no kernel of the same graph writes.
+// Before it a kernel may only touch what no earlier kernel of the same graph writes.
 __device__ __forceinline__ void WaitForEarlierKernels() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");

@@ -75,7 +75,8 @@ __device__ __forceinline__ float ActivateTo(ActivationKind kind, float x) {
 
 // What the results of a row need to know of it. Like everything of an epilogue it is read in two
 // moments, so that no memory is waited for at the end: Prepare() before the block's input is ready
-// reads what the step doesn't write, Fetch() after it reads what earlier kernels wrote.
+// reads what no earlier kernel of the step writes, Fetch() after it reads what earlier kernels
+// wrote.
 template <ProjectionOutput kOutput>
 struct EpilogueRow {
   static constexpr int64_t kNoCache = -1;

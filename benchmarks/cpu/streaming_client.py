@@ -32,7 +32,7 @@ class StreamingClient:
         begin = time.monotonic()
         # Nothing is parsed before all is measured.
         answers = self._loop.run_until_complete(self._ask(requests))
-        streams = [_checked(read(answer)).came for answer in answers]
+        streams = [_checked(read(answer), new_tokens).came for answer in answers]
         seconds = max(came[-1][0] for came in streams) - begin
         first = statistics.fmean(came[0][0] for came in streams) - begin
         ids = [np.frombuffer(b"".join(part for _, part in came), "<i4") for came in streams]
@@ -42,7 +42,8 @@ class StreamingClient:
         return await asyncio.gather(*(self._client.ask(request) for request in requests))
 
 
-def _checked(story: Story) -> Story:
-    if story.error or not story.came:
-        raise ToolError(f"the server answered: {story.error or 'no tokens'}")
+def _checked(story: Story, new_tokens: int) -> Story:
+    tokens = sum(len(part) for _, part in story.came) // 4
+    if story.error or tokens != new_tokens:
+        raise ToolError(f"the server answered: {story.error or f'{tokens} of {new_tokens} tokens'}")
     return story
