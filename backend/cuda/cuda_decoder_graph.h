@@ -176,12 +176,9 @@ class CudaDecoder::GraphBuilder {
     return OkStatus();
   }
 
-  // Blocks that share a row's head: as many as it takes to fill the device.
   int32_t Splits(int32_t most) const {
     if (!d_.dependent_launch_) return 1;  // no clusters before compute capability 9.0
-    int32_t splits = 1;
-    while (splits < most && rows_ * spec_.decoder.heads * splits < kernels::kManyHeads) splits *= 2;
-    return splits;
+    return kernels::DecodeSplits(rows_, spec_.decoder.heads, most);
   }
 
   Status SelfAttention(size_t layer) {

@@ -1,7 +1,6 @@
 #include "backend/cuda/cuda_engine.h"
 
 #include <algorithm>
-#include <exception>
 #include <limits>
 #include <new>
 #include <string>
@@ -195,7 +194,7 @@ void CudaEngine::Fail(const Error& error) {
   if (!health_) return;
   health_ =
       WithoutThrowing([&] { return Unavailable("the CUDA engine failed: " + error.message); });
-  health_.error().code = ErrorCode::kUnavailable;
+  health_.error().code = ErrorCode::kUnavailable;  // whatever the message has become
 }
 
 Status CudaEngine::StartEncode(std::span<const EncodeItem> batch) {

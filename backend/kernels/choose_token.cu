@@ -96,7 +96,7 @@ class PartsReduction {
     part_.sum_exp = sum;
   }
 
-  LogitsPart part_ = EmptyPart();
+  LogitsPart part_ = {-INFINITY, INT32_MAX, -INFINITY, 0.0F};  // of no tile
 };
 
 struct Shared {

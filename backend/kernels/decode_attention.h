@@ -17,6 +17,14 @@ namespace seq2seq::kernels {
 // each is faster than a block: on an H200, 16 rows of 24 heads lose 3 % of a step, 32 rows gain.
 constexpr int32_t kManyHeads = 640;
 
+// Blocks that share a row's head, a power of two up to `most`: as many as it takes to fill the
+// device.
+constexpr int32_t DecodeSplits(int32_t rows, int32_t heads, int32_t most) {
+  int32_t splits = 1;
+  while (splits < most && rows * heads * splits < kManyHeads) splits *= 2;
+  return splits;
+}
+
 struct DecodeAttentionArgs {
   const float* query = nullptr;  // [rows][heads x head_dim]
   const void* pool = nullptr;    // the model's number format

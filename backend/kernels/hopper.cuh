@@ -64,6 +64,7 @@ __device__ __forceinline__ void CopyBulk(void* shared, const void* global, uint3
       "l"(global), "r"(bytes), "r"(SharedAddress(barrier))
       : "memory");
 }
+
 // Copies the box at (column, row) of a matrix to shared memory; `barrier` expects its bytes.
 __device__ __forceinline__ void CopyBox(void* shared, const CUtensorMap& map, int column, int row,
                                         uint64_t* barrier) {

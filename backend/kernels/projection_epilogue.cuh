@@ -34,31 +34,6 @@ __device__ __forceinline__ float CleanLogit(float logit) {
   return logit > -INFINITY ? fminf(logit, FLT_MAX) : -INFINITY;
 }
 
-// Merges two parts; of equal logits the lower index wins.
-__device__ __forceinline__ LogitsPart MergeParts(const LogitsPart& a, const LogitsPart& b) {
-  LogitsPart merged = a;
-  if (b.best > a.best || (b.best == a.best && b.best_index < a.best_index)) {
-    merged.best = b.best;
-    merged.best_index = b.best_index;
-  }
-  merged.max = fmaxf(a.max, b.max);
-  merged.sum_exp = 0.0F;
-  if (a.sum_exp > 0.0F) merged.sum_exp += a.sum_exp * expf(a.max - merged.max);
-  if (b.sum_exp > 0.0F) merged.sum_exp += b.sum_exp * expf(b.max - merged.max);
-  return merged;
-}
-
-__device__ __forceinline__ LogitsPart ShufflePart(const LogitsPart& part, int mask) {
-  LogitsPart other;
-  other.best = __shfl_xor_sync(kFullWarp, part.best, mask);
-  other.best_index = __shfl_xor_sync(kFullWarp, part.best_index, mask);
-  other.max = __shfl_xor_sync(kFullWarp, part.max, mask);
-  other.sum_exp = __shfl_xor_sync(kFullWarp, part.sum_exp, mask);
-  return other;
-}
-
-inline __device__ LogitsPart EmptyPart() { return {-INFINITY, INT32_MAX, -INFINITY, 0.0F}; }
-
 // The activation, as exact as the format of its result. Half formats: 1 + tanh(u) is
 // 2 / (1 + exp(-2 u)), and the fast exponential's error is far below their rounding.
 template <typename T>

@@ -207,13 +207,6 @@ class DecodeBench {
     return {2.0 * Elements(product) + activations, 2.0 * rows_ * Elements(product)};
   }
 
-  // As many blocks a head as the decoder takes.
-  int32_t Splits(bool cross) const {
-    int32_t splits = 1;
-    while (cross && splits < 8 && rows_ * shape_.heads * splits < kernels::kManyHeads) splits *= 2;
-    return splits;
-  }
-
   kernels::DecodeAttentionArgs AttentionArgs(bool cross, int32_t layer) const {
     kernels::DecodeAttentionArgs args;
     args.query = As<float>(floats_);
@@ -228,7 +221,7 @@ class DecodeBench {
     args.cross = cross;
     args.bias = cross ? nullptr : As<float>(floats_);
     args.max_distance = cross ? 0 : kMaxDistance;
-    args.splits = Splits(cross);
+    args.splits = cross ? kernels::DecodeSplits(rows_, shape_.heads, 8) : 1;
     args.output = outputs_.get();
     return args;
   }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 
 namespace seq2seq {
 namespace {
@@ -51,17 +52,15 @@ size_t TurnSpace(size_t largest) {
 
 namespace {
 
-// Of a launch, in each repetition, ascending.
-std::vector<double> Microseconds(int32_t count, bool dependent, const Launcher& launch) {
+cudaStream_t NewStream() {
   cudaStream_t stream = nullptr;
   CheckCuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
   CheckCuda(cudaDeviceSynchronize(), "earlier copies");
-  CheckCuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
-  for (int32_t i = 0; i < count; ++i) CheckCuda(launch(i, {stream, dependent && i > 0}), "launch");
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t exec = nullptr;
-  CheckCuda(cudaStreamEndCapture(stream, &graph), "capture");
-  CheckCuda(cudaGraphInstantiate(&exec, graph, 0), "graph");
+  return stream;
+}
+
+// Of what `queue()` queues on `stream`, in each repetition, ascending.
+std::vector<double> Microseconds(cudaStream_t stream, const std::function<cudaError_t()>& queue) {
   cudaEvent_t begin = nullptr;
   cudaEvent_t end = nullptr;
   CheckCuda(cudaEventCreate(&begin), "event");
@@ -69,30 +68,42 @@ std::vector<double> Microseconds(int32_t count, bool dependent, const Launcher& 
   std::vector<double> times;
   for (int i = 0; i < kWarmUps + kRepeats; ++i) {
     CheckCuda(cudaEventRecord(begin, stream), "record");
-    CheckCuda(cudaGraphLaunch(exec, stream), "launch");
+    CheckCuda(queue(), "launch");
     CheckCuda(cudaEventRecord(end, stream), "record");
     CheckCuda(cudaEventSynchronize(end), "kernel");
     float milliseconds = 0.0F;
     CheckCuda(cudaEventElapsedTime(&milliseconds, begin, end), "elapsed");
-    if (i >= kWarmUps) times.push_back(1000.0 * milliseconds / count);
+    if (i >= kWarmUps) times.push_back(1000.0 * milliseconds);
   }
   std::ranges::sort(times);
-  CheckCuda(cudaGraphExecDestroy(exec), "graph");
-  CheckCuda(cudaGraphDestroy(graph), "graph");
   CheckCuda(cudaEventDestroy(begin), "event");
   CheckCuda(cudaEventDestroy(end), "event");
-  CheckCuda(cudaStreamDestroy(stream), "stream");
   return times;
 }
 
 }  // namespace
 
 double MedianMicroseconds(int32_t count, bool dependent, const Launcher& launch) {
-  return Microseconds(count, dependent, launch)[kRepeats / 2];
+  cudaStream_t stream = NewStream();
+  CheckCuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
+  for (int32_t i = 0; i < count; ++i) CheckCuda(launch(i, {stream, dependent && i > 0}), "launch");
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t exec = nullptr;
+  CheckCuda(cudaStreamEndCapture(stream, &graph), "capture");
+  CheckCuda(cudaGraphInstantiate(&exec, graph, 0), "graph");
+  const double time =
+      Microseconds(stream, [&] { return cudaGraphLaunch(exec, stream); })[kRepeats / 2] / count;
+  CheckCuda(cudaGraphExecDestroy(exec), "graph");
+  CheckCuda(cudaGraphDestroy(graph), "graph");
+  CheckCuda(cudaStreamDestroy(stream), "stream");
+  return time;
 }
 
-double LeastMicroseconds(int32_t count, const Launcher& launch) {
-  return Microseconds(count, false, launch).front();
+double LeastMicroseconds(const std::function<cudaError_t(cudaStream_t)>& queue) {
+  cudaStream_t stream = NewStream();
+  const double time = Microseconds(stream, [&] { return queue(stream); }).front();
+  CheckCuda(cudaStreamDestroy(stream), "stream");
+  return time;
 }
 
 }  // namespace seq2seq
