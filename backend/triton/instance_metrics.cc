@@ -6,19 +6,26 @@
 #include "backend/triton/triton_log.h"
 
 namespace seq2seq {
+namespace {
+
+std::array<MetricLabel, 3> Labels(const InstanceLabels& labels) {
+  return {MetricLabel{"model", labels.model}, MetricLabel{"version", labels.version},
+          MetricLabel{"instance", labels.instance}};
+}
+
+}  // namespace
 
 InstanceMetrics::InstanceMetrics(const MetricFamilies& families, const InstanceLabels& labels,
                                  std::shared_ptr<QueueGauge> queue_gauge)
-    : labels_(labels), queue_gauge_(std::move(queue_gauge)) {
-  const std::array<MetricLabel, 3> plain = {MetricLabel{"model", labels.model},
-                                            MetricLabel{"version", labels.version},
-                                            MetricLabel{"instance", labels.instance}};
-  active_ = families.active_sequences.Make(plain);
-  waiting_ = families.waiting_sequences.Make(plain);
-  blocks_used_ = families.kv_blocks_used.Make(plain);
-  blocks_total_ = families.kv_blocks_total.Make(plain);
-  generated_tokens_ = families.generated_tokens.Make(plain);
-  source_tokens_ = families.source_tokens.Make(plain);
+    : labels_(labels),
+      queue_gauge_(std::move(queue_gauge)),
+      active_(families.active_sequences.Make(Labels(labels))),
+      waiting_(families.waiting_sequences.Make(Labels(labels))),
+      blocks_used_(families.kv_blocks_used.Make(Labels(labels))),
+      blocks_total_(families.kv_blocks_total.Make(Labels(labels))),
+      generated_tokens_(families.generated_tokens.Make(Labels(labels))),
+      source_tokens_(families.source_tokens.Make(Labels(labels))) {
+  const std::array<MetricLabel, 3> plain = Labels(labels);
   for (size_t i = 0; i < requests_.size(); ++i) {
     const std::array<MetricLabel, 4> with_outcome = {plain[0], plain[1], plain[2],
                                                      MetricLabel{"outcome", kOutcomeNames[i]}};
@@ -27,14 +34,10 @@ InstanceMetrics::InstanceMetrics(const MetricFamilies& families, const InstanceL
 }
 
 void InstanceMetrics::OnGauges(const SchedulerGauges& gauges) {
-  const auto show = [](Metric& metric, int32_t before, int32_t now) {
-    if (before != now) metric.Set(now);
-  };
-  show(active_, shown_.active_sequences, gauges.active_sequences);
-  show(waiting_, shown_.waiting_sequences, gauges.waiting_sequences);
-  show(blocks_used_, shown_.kv_blocks_used, gauges.kv_blocks_used);
-  show(blocks_total_, shown_.kv_blocks_total, gauges.kv_blocks_total);
-  shown_ = gauges;
+  active_.Set(gauges.active_sequences);
+  waiting_.Set(gauges.waiting_sequences);
+  blocks_used_.Set(gauges.kv_blocks_used);
+  blocks_total_.Set(gauges.kv_blocks_total);
   queue_gauge_->Update();
 }
 

@@ -38,11 +38,10 @@ class InstanceMetrics final : public SchedulerObserver {
  private:
   const InstanceLabels labels_;
   std::shared_ptr<QueueGauge> queue_gauge_;
-  SchedulerGauges shown_;
-  Metric active_;
-  Metric waiting_;
-  Metric blocks_used_;
-  Metric blocks_total_;
+  Gauge active_;
+  Gauge waiting_;
+  Gauge blocks_used_;
+  Gauge blocks_total_;
   Metric generated_tokens_;
   Metric source_tokens_;
   std::array<Metric, kOutcomeNames.size()> requests_;

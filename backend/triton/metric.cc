@@ -13,10 +13,6 @@ void Drop(TRITONSERVER_Error* error) { const ErrorHandle dropped(error); }
 
 }  // namespace
 
-void Metric::Set(double value) {
-  if (handle_ != nullptr) Drop(TRITONSERVER_MetricSet(handle_.get(), value));
-}
-
 void Metric::Increment(double by) {
   if (handle_ != nullptr) Drop(TRITONSERVER_MetricIncrement(handle_.get(), by));
 }

@@ -2,7 +2,6 @@
 #ifndef SEQ2SEQ_BACKEND_TRITON_QUEUE_GAUGE_H_
 #define SEQ2SEQ_BACKEND_TRITON_QUEUE_GAUGE_H_
 
-#include <cstddef>
 #include <mutex>
 #include <utility>
 
@@ -17,17 +16,12 @@ namespace seq2seq {
 // thread.
 class QueueGauge {
  public:
-  QueueGauge(Metric gauge, const RequestQueue* queue) : gauge_(std::move(gauge)), queue_(queue) {
-    gauge_.Set(0);
-  }
+  QueueGauge(Metric gauge, const RequestQueue* queue) : gauge_(std::move(gauge)), queue_(queue) {}
 
   void Update() {
     std::lock_guard lock(mutex_);
     if (queue_ == nullptr) return;
-    const size_t size = queue_->size();
-    if (size == shown_) return;
-    shown_ = size;
-    gauge_.Set(static_cast<double>(size));
+    gauge_.Set(static_cast<double>(queue_->size()));
   }
 
   // The queue is about to go: shows 0 from now on.
@@ -39,9 +33,8 @@ class QueueGauge {
 
  private:
   std::mutex mutex_;
-  Metric gauge_;
+  Gauge gauge_;
   const RequestQueue* queue_;
-  size_t shown_ = 0;
 };
 
 }  // namespace seq2seq

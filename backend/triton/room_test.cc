@@ -424,6 +424,22 @@ TEST_F(RoomTest, MetricsLookAsPromised) {
   EXPECT_EQ(triton().MetricLines(), expected);
 }
 
+TEST_F(RoomTest, GaugesAreOfAllThatServeWhileAModelIsLoadedAgain) {
+  FakeEngineOptions engine;
+  engine.step_delay = std::chrono::milliseconds(5);
+  Start(engine);
+  const auto before = server_.Infer("m", Ids({5, 6}, 60));
+  ASSERT_EQ(server_.Load({}), "");
+  EXPECT_EQ(Gauge("seq2seq_kv_blocks_total"), 128);
+  const auto after = server_.Infer("m", Ids({5, 6}, 60));
+  EXPECT_TRUE(Eventually([this] { return Gauge("seq2seq_active_sequences") == 2; }));
+  ASSERT_TRUE(before->WaitFinished());
+  server_.UnloadFirst("m");
+  EXPECT_EQ(Gauge("seq2seq_kv_blocks_total"), 64);
+  ASSERT_TRUE(after->WaitFinished());
+  ExpectIdle();
+}
+
 TEST_F(RoomTest, MixedTrafficLeavesNothingBehind) {
   FakeEngineOptions engine;
   engine.info.max_slots = 8;

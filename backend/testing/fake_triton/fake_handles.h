@@ -46,7 +46,7 @@ struct TRITONSERVER_MetricFamily : seq2seq::FakeHandle {
 struct TRITONSERVER_Metric : seq2seq::FakeHandle {
   TRITONSERVER_MetricFamily* family = nullptr;
   std::map<std::string, std::string> labels;
-  double value = 0;
+  std::shared_ptr<double> value;  // of all that live and have these labels, as the server has it
 };
 
 struct TRITONBACKEND_Backend : seq2seq::FakeHandle {

@@ -1,5 +1,6 @@
 #include "backend/testing/fake_triton/fake_server.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace seq2seq {
@@ -63,6 +64,13 @@ void FakeServer::Finalize(TRITONBACKEND_Model* model) {
 
 void FakeServer::Unload(const std::string& name) {
   if (TRITONBACKEND_Model* model = Find(name)) Finalize(model);
+}
+
+void FakeServer::UnloadFirst(const std::string& name) {
+  const auto first = std::ranges::find_if(models_, [&](const TRITONBACKEND_Model* model) {
+    return model->alive && model->name == name;
+  });
+  if (first != models_.end()) Finalize(*first);
 }
 
 std::string FakeServer::config(const std::string& name) const {

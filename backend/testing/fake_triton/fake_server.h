@@ -36,6 +36,8 @@ class FakeServer {
   std::string Start();  // Initialize
   std::string Load(const FakeModelSetup& setup);
   void Unload(const std::string& name);
+  // Of a model that was loaded again: the load that came first, which has served until now.
+  void UnloadFirst(const std::string& name);
   void Stop();  // Finalize
 
   // The configuration of a model, as the backend left it; loaded or not.

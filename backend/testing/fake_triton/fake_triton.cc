@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
+#include <set>
 #include <sstream>
 
 namespace seq2seq {
@@ -93,7 +94,7 @@ double FakeTriton::MetricValue(const std::string& family,
                                const std::map<std::string, std::string>& labels) const {
   std::lock_guard lock(mutex_);
   double value = std::numeric_limits<double>::quiet_NaN();
-  int found = 0;
+  std::set<const double*> found;
   for (const auto& handle : handles_) {
     const auto* metric = dynamic_cast<const TRITONSERVER_Metric*>(handle.get());
     if (metric == nullptr || !metric->alive || metric->family->name != family) continue;
@@ -102,10 +103,22 @@ double FakeTriton::MetricValue(const std::string& family,
       return own != metric->labels.end() && own->second == label.second;
     });
     if (!matches) continue;
-    ++found;
-    value = metric->value;
+    found.insert(metric->value.get());
+    value = *metric->value;
   }
-  return found == 1 ? value : std::numeric_limits<double>::quiet_NaN();
+  return found.size() == 1 ? value : std::numeric_limits<double>::quiet_NaN();
+}
+
+void FakeTriton::ShareValue(TRITONSERVER_Metric* metric) {
+  for (const auto& handle : handles_) {
+    const auto* other = dynamic_cast<const TRITONSERVER_Metric*>(handle.get());
+    if (other == nullptr || other == metric || !other->alive) continue;
+    if (other->family == metric->family && other->labels == metric->labels) {
+      metric->value = other->value;
+      return;
+    }
+  }
+  metric->value = std::make_shared<double>(0);
 }
 
 std::vector<std::string> FakeTriton::MetricLines() const {
@@ -121,7 +134,7 @@ std::vector<std::string> FakeTriton::MetricLines() const {
       line << separator << name << "=\"" << value << "\"";
       separator = ",";
     }
-    line << "} " << metric->value;
+    line << "} " << *metric->value;
     lines.push_back(line.str());
   }
   std::sort(lines.begin(), lines.end());

@@ -53,6 +53,8 @@ class FakeTriton {
   // one.
   double MetricValue(const std::string& family,
                      const std::map<std::string, std::string>& labels) const;
+  // The metrics that live and have the same family and labels have one value.
+  void ShareValue(TRITONSERVER_Metric* metric);
   // /metrics: one line a metric, `name{label="value",...} value`, sorted.
   std::vector<std::string> MetricLines() const;
   std::vector<std::string> log() const;

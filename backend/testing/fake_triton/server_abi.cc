@@ -119,6 +119,7 @@ TRITONSERVER_Error* TRITONSERVER_MetricNew(TRITONSERVER_Metric** metric,
   for (uint64_t i = 0; i < label_count; ++i) {
     if (call.Allows(labels[i])) (*metric)->labels[labels[i]->name] = labels[i]->value;
   }
+  call.triton().ShareValue(*metric);
   return nullptr;
 }
 
@@ -132,18 +133,10 @@ TRITONSERVER_Error* TRITONSERVER_MetricDelete(TRITONSERVER_Metric* metric) {
 TRITONSERVER_Error* TRITONSERVER_MetricIncrement(TRITONSERVER_Metric* metric, double value) {
   AbiCall call("MetricIncrement");
   if (!call.Allows(metric)) return call.Misused();
-  if (value < 0) call.triton().Problem("MetricIncrement of a counter by less than nothing");
-  metric->value += value;
-  return nullptr;
-}
-
-TRITONSERVER_Error* TRITONSERVER_MetricSet(TRITONSERVER_Metric* metric, double value) {
-  AbiCall call("MetricSet");
-  if (!call.Allows(metric)) return call.Misused();
-  if (metric->family->kind != TRITONSERVER_METRIC_KIND_GAUGE) {
-    call.triton().Problem("MetricSet of a counter");
+  if (value < 0 && metric->family->kind == TRITONSERVER_METRIC_KIND_COUNTER) {
+    call.triton().Problem("MetricIncrement of a counter by less than nothing");
   }
-  metric->value = value;
+  *metric->value += value;
   return nullptr;
 }
 
