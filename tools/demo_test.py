@@ -65,7 +65,7 @@ def test_streams_the_phones_and_leaves_nothing(folder: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_the_server_too(folder: Path, number: int) -> None:
     process = start(folder)
     deadline = time.monotonic() + 60

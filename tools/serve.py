@@ -2,9 +2,9 @@
 
   serve --repository=DIR [--http_port=8000 --grpc_port=8001 --metrics_port=8002] [-- server flags]
 
-Prints where the server listens once every model is loaded, then the server's log. Ctrl-C (or
-SIGTERM) is passed on: streams in flight are finished. A second one kills. The exit code is the
-server's.
+Prints where the server listens once every model is loaded, then the server's log. Ctrl-C is
+passed on, as are SIGTERM and the end of the terminal: streams in flight are finished. A second
+one kills. The exit code is the server's.
 """
 
 from collections.abc import Sequence

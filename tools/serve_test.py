@@ -118,6 +118,29 @@ def test_signals_are_passed_on(serve: StartServe, number: int) -> None:
     assert f"fake server got signal {int(number)}\n" in rest
 
 
+def test_the_end_of_the_terminal_ends_the_server_politely(serve: StartServe) -> None:
+    running = serve()
+    running.banner()
+    running.process.send_signal(signal.SIGHUP)
+    code, rest = running.end()
+    assert code == 0
+    assert f"fake server got signal {int(signal.SIGTERM)}\n" in rest
+
+
+def test_nohup_is_honoured(serve: StartServe) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        running = serve()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    running.banner()
+    running.process.send_signal(signal.SIGHUP)
+    with pytest.raises(subprocess.TimeoutExpired):
+        running.process.wait(0.5)
+    running.process.send_signal(signal.SIGTERM)
+    assert running.end()[0] == 0
+
+
 def test_a_signal_while_models_load(serve: StartServe) -> None:
     running = serve(fake="never-ready")
     wait_until(lambda: port_is_open(running.http))

@@ -9,6 +9,7 @@ import grpc
 import numpy as np
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
+from tools.lib import signals
 from tools.lib.errors import ToolError
 from tools.lib.parameters import Parameter
 
@@ -72,7 +73,9 @@ class StreamClient:
 
     def close(self) -> None:
         """Closes the connection; requests that still run are cancelled."""
-        self._channel.close()
+        # A channel that a signal has closed halfway waits for ever when it is deleted.
+        with signals.held_back():
+            self._channel.close()
 
     def connect(self, seconds: float) -> None:
         """Waits until the server answers; RequestError if it does not within so many seconds.

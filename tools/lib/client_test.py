@@ -1,6 +1,7 @@
 """The streaming client against a scripted server that speaks the real protocol."""
 
 import contextlib
+import signal
 import struct
 import sys
 import threading
@@ -35,6 +36,24 @@ def test_yields_responses_up_to_an_empty_final_one() -> None:
         "score": 0.5,
         "cut": False,
     }
+
+
+def test_a_signal_does_not_leave_the_connection_half_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client = StreamClient("127.0.0.1:1")
+    close = client._channel.close
+    closed: list[bool] = []
+
+    def interrupted() -> None:
+        signal.raise_signal(signal.SIGINT)
+        close()
+        closed.append(True)
+
+    monkeypatch.setattr(client._channel, "close", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        client.close()
+    assert closed
 
 
 def test_sends_ids_and_typed_parameters() -> None:

@@ -8,6 +8,7 @@ from types import FrameType
 
 from absl import app
 
+from tools.lib import signals
 from tools.lib.errors import ToolError
 
 
@@ -21,7 +22,9 @@ def run(main: Callable[[Sequence[str]], int | None]) -> None:
 
 
 def _guarded(main: Callable[[Sequence[str]], int | None], argv: Sequence[str]) -> int:
-    signal.signal(signal.SIGTERM, _leave)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signals.is_heard(number):
+            signal.signal(number, _leave)
     try:
         return main(argv[1:]) or 0
     except ToolError as error:

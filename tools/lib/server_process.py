@@ -13,10 +13,11 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
+from tools.lib import signals
 from tools.lib.errors import ToolError
 
 PINNED_POOL_BYTES = 256 << 20
@@ -140,7 +141,7 @@ class ServerProcess:
         if self._process is not None:
             raise ValueError("started before")
         _check_ports(self.options)
-        with _signals_held_back():
+        with signals.held_back():
             try:
                 self._process = subprocess.Popen(
                     self.options.command(),
@@ -249,30 +250,6 @@ class _Log:
     def tail(self) -> str:
         with self._lock:
             return "".join(self._lines).rstrip("\n")
-
-
-@contextlib.contextmanager
-def _signals_held_back() -> Iterator[None]:
-    """Handlers of SIGINT and SIGTERM run after the block rather than within it.
-
-    They may raise, and a process that was just made must be known by then. Only the main thread
-    runs handlers; in others there is nothing to do.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    held: list[int] = []
-    handlers = {
-        number: signal.signal(number, lambda number, _frame: held.append(number))
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        for number in held:
-            signal.raise_signal(number)
 
 
 def _answers(url: str) -> bool:

@@ -138,7 +138,7 @@ def test_a_started_server_is_not_started_twice(options: ServerOptions) -> None:
     assert not is_alive(pid)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_while_starting_leaves_no_server(
     options: ServerOptions, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:

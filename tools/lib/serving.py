@@ -7,6 +7,7 @@ import time
 import urllib.request
 from types import FrameType
 
+from tools.lib import signals
 from tools.lib.errors import ToolError
 from tools.lib.server_process import ServerError, ServerOptions, ServerProcess
 from tools.lib.text import TextCodec
@@ -14,7 +15,6 @@ from tools.lib.text import TextCodec
 # Triton waits 30 s for requests in flight; streams that clients keep open can hold it for ever.
 KILL_AFTER_SECONDS = 40.0
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _TICK_SECONDS = 0.2
 
 
@@ -33,10 +33,14 @@ class ForegroundServer:
     def run(self, ready_seconds: float) -> int:
         """Starts the server, says where it is, and returns its exit code when it has ended.
 
-        The code is 128 + signal if a signal ended it. SIGINT and SIGTERM are passed on; a second
-        one kills, as does a server that does not end in time. Must run in the main thread.
+        The code is 128 + signal if a signal ended it. Signals that ask for the end are passed on; a
+        second one kills, as does a server that does not end in time. Must run in the main thread.
         """
-        before = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
+        before = {
+            number: signal.signal(number, self._on_signal)
+            for number in signals.END_SIGNALS
+            if signals.is_heard(number)
+        }
         started = time.monotonic()
         try:
             with self._server:
@@ -60,6 +64,8 @@ class ForegroundServer:
             self._server.send_signal(signal.SIGKILL)
             return
         self._stop_at = time.monotonic()
+        if number == signal.SIGHUP:
+            number = signal.SIGTERM  # the server would die of the other at once
         if self._server.pid is None:
             self._too_early = number
         else:
