@@ -74,7 +74,10 @@ std::string ValueText(const OptionValue& value) {
     return Format("\"{}\"", Shortened(*text));
   if (const auto* flag = std::get_if<bool>(&value)) return Format("{}", *flag);
   if (const auto* integer = std::get_if<int64_t>(&value)) return Format("{}", *integer);
-  return Format("{}", std::get<double>(value));
+  std::string number = Format("{}", std::get<double>(value));
+  // As the double that it is: where an integer is wanted, 5.0 is wrong and 5 is not.
+  if (number.find_first_not_of("-0123456789") == std::string::npos) number += ".0";
+  return number;
 }
 
 std::string AllowedNames() {

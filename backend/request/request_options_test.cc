@@ -92,7 +92,7 @@ TEST_P(IntOption, TakesNoOtherType) {
   const std::string& name = GetParam().name;
   const std::string end = "; " + GetParam().range + " is allowed";
   EXPECT_EQ(ErrorOf({{name, Real(5.5)}}), "option '" + name + "' is 5.5" + end);
-  EXPECT_EQ(ErrorOf({{name, Real(5.0)}}), "option '" + name + "' is 5" + end);
+  EXPECT_EQ(ErrorOf({{name, Real(5.0)}}), "option '" + name + "' is 5.0" + end);
   EXPECT_EQ(ErrorOf({{name, Text("5")}}), "option '" + name + "' is \"5\"" + end);
   EXPECT_EQ(ErrorOf({{name, OptionValue(true)}}), "option '" + name + "' is true" + end);
 }
@@ -198,7 +198,7 @@ TEST_P(BoolOption, TakesTrueAndFalseOnly) {
   const std::string start = "option '" + test.name + "' is ";
   const std::string end = "; true or false is allowed";
   EXPECT_EQ(ErrorOf({{test.name, Int(1)}}), start + "1" + end);
-  EXPECT_EQ(ErrorOf({{test.name, Real(0.0)}}), start + "0" + end);
+  EXPECT_EQ(ErrorOf({{test.name, Real(0.0)}}), start + "0.0" + end);
   EXPECT_EQ(ErrorOf({{test.name, Text("true")}}), start + "\"true\"" + end);
 }
 
