@@ -355,5 +355,11 @@ TEST_F(ShardTest, AnIndexNeedsAWeightMap) {
                              "is needed");
 }
 
+TEST_F(ShardTest, ALinkThatLeadsNowhereIsNamed) {
+  fs::create_symlink(directory_ / "gone", directory_ / "model.safetensors");
+  EXPECT_EQ(LoadError(), (directory_ / "model.safetensors").string() +
+                             ": cannot open: No such file or directory");
+}
+
 }  // namespace
 }  // namespace seq2seq

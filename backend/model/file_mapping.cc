@@ -39,6 +39,11 @@ std::unexpected<Error> SystemError(const std::filesystem::path& path, std::strin
 
 }  // namespace
 
+bool HasEntry(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(std::filesystem::symlink_status(path, ignored));
+}
+
 Result<FileMapping> FileMapping::Open(const std::filesystem::path& path) {
   // O_NONBLOCK: opening a pipe that nobody writes to must not hang the load.
   const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));

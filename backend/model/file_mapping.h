@@ -10,6 +10,10 @@
 
 namespace seq2seq {
 
+// Whether the directory has an entry of that name: a link that leads nowhere is one, and then
+// opening it is what says so. What cannot be looked at is treated as absent.
+bool HasEntry(const std::filesystem::path& path);
+
 // Owns the mapping; the descriptor is closed once mapped, so a model of many shards holds none
 // open. The file must not shrink while it is mapped: replace weights by renaming a new file over
 // the old one.

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "backend/core/format.h"
+#include "backend/model/file_mapping.h"
 #include "backend/model/json_object.h"
 
 namespace seq2seq {
@@ -239,13 +240,14 @@ Result<GenerationConfig> LoadGenerationConfig(const std::filesystem::path& direc
                            JsonObject::ReadFile(directory / "config.json", kMaxConfigBytes));
   SEQ2SEQ_RETURN_IF_ERROR(ReadTokens(model, spec.vocab_size, &config, &has_start));
 
-  auto file = JsonObject::ReadFile(directory / "generation_config.json", kMaxConfigBytes);
+  const std::filesystem::path path = directory / "generation_config.json";
+  auto file = JsonObject::ReadFile(path, kMaxConfigBytes);
   if (file) {
     SEQ2SEQ_RETURN_IF_ERROR(CheckOtherKeys(*file));
     SEQ2SEQ_RETURN_IF_ERROR(ReadTokens(*file, spec.vocab_size, &config, &has_start));
     SEQ2SEQ_RETURN_IF_ERROR(ReadLengths(*file, &config));
     SEQ2SEQ_RETURN_IF_ERROR(ReadSampling(*file, &config));
-  } else if (file.error().code != ErrorCode::kNotFound) {
+  } else if (file.error().code != ErrorCode::kNotFound || HasEntry(path)) {
     return std::unexpected(std::move(file).error());
   }
   // The T5 family's own defaults: decoders start with the pad token, sequences end with id 1.

@@ -244,6 +244,16 @@ TEST_F(GenerationConfigTest, NullsPass) {
   EXPECT_EQ(config->eos_token_ids, std::vector<int32_t>{1});
 }
 
+TEST_F(GenerationConfigTest, ALinkThatLeadsNowhereIsAnError) {
+  ASSERT_TRUE(WriteTinyCheckpoint(directory_, {}));
+  fs::remove(directory_ / "generation_config.json");
+  fs::create_symlink(directory_ / "gone", directory_ / "generation_config.json");
+  const auto config = LoadGenerationConfig(directory_, spec_);
+  ASSERT_FALSE(config);
+  EXPECT_EQ(config.error().message, (directory_ / "generation_config.json").string() +
+                                        ": cannot open: No such file or directory");
+}
+
 TEST_F(GenerationConfigTest, ABrokenFileIsAnError) {
   ASSERT_TRUE(WriteTinyCheckpoint(directory_, {}));
   ASSERT_TRUE(WriteTextFile(directory_ / "generation_config.json", "{"));

@@ -1,10 +1,10 @@
 #include "backend/model/tensor_store.h"
 
 #include <set>
-#include <system_error>
 #include <utility>
 
 #include "backend/core/format.h"
+#include "backend/model/file_mapping.h"
 #include "backend/model/json_object.h"
 
 namespace seq2seq {
@@ -53,11 +53,10 @@ Result<TensorStore> TensorStore::Open(const std::filesystem::path& directory) {
   TensorStore store;
   const std::filesystem::path single = directory / kSingleFile;
   const std::filesystem::path index = directory / kIndexFile;
-  std::error_code ignored;  // what cannot be looked at is treated as absent
-  if (std::filesystem::exists(single, ignored)) {
+  if (HasEntry(single)) {
     store.place_ = single.string();
     SEQ2SEQ_RETURN_IF_ERROR(store.AddFile(single));
-  } else if (std::filesystem::exists(index, ignored)) {
+  } else if (HasEntry(index)) {
     store.place_ = index.string();
     SEQ2SEQ_RETURN_IF_ERROR(store.AddShards(index));
   } else {

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import os
 from pathlib import Path
 
 from tools.lib.errors import ToolError
@@ -55,17 +56,17 @@ def check_checkpoint(directory: Path) -> CheckpointFiles:
     optional = [
         name
         for name in ("generation_config.json", *TOKENIZER_NAMES)
-        if (directory / name).is_file()
+        if os.path.lexists(directory / name)
     ]
     return CheckpointFiles(directory, config, ("config.json", *optional, *weight_names))
 
 
 def _read_tensors(directory: Path) -> tuple[list[str], dict[str, TensorEntry]]:
     """Names of the files that hold the weights (the index first) and all their tensors."""
-    if (directory / WEIGHTS_NAME).is_file():
+    if os.path.lexists(directory / WEIGHTS_NAME):
         return [WEIGHTS_NAME], read_safetensors_header(directory / WEIGHTS_NAME)
     index = directory / INDEX_NAME
-    if not index.is_file():
+    if not os.path.lexists(index):
         raise ToolError(f"{directory / WEIGHTS_NAME}: no such file, and no {INDEX_NAME} either")
     weight_map = read_object(index).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:

@@ -308,6 +308,14 @@ def test_names_what_is_not_there(tmp_path: Path) -> None:
     assert "config.json: no such file" in failure(tmp_path / "c")
 
 
+@pytest.mark.parametrize("name", ["generation_config.json", "model.safetensors"])
+def test_names_a_link_that_leads_nowhere(tmp_path: Path, name: str) -> None:
+    checkpoint = write_checkpoint(tmp_path / "c")
+    (checkpoint / name).unlink()
+    (checkpoint / name).symlink_to(tmp_path / "gone")
+    assert failure(checkpoint) == f"{checkpoint / name}: no such file"
+
+
 class TestShards:
     """model.safetensors.index.json and the files that it names."""
 

@@ -1,6 +1,7 @@
 """generation_config.json: which of its keys the backend honours, and which must not be there."""
 
 import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -122,7 +123,7 @@ def check_generation_config(directory: Path, config: ModelConfig) -> None:
     config_path = directory / "config.json"
     _check_tokens(config_path, read_object(config_path), config.vocab_size)
     path = directory / "generation_config.json"
-    if not path.exists():
+    if not os.path.lexists(path):
         return
     values = read_object(path)
     _check_tokens(path, values, config.vocab_size)
