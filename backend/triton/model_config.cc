@@ -1,5 +1,6 @@
 #include "backend/triton/model_config.h"
 
+#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -150,6 +151,13 @@ Status ValidateModelConfig(const json& config) {
       return InvalidArgument(
           Format("config.pbtxt: {} is not allowed: the backend batches by itself", batcher));
     }
+  }
+  const json& groups = Member(config, "instance_group");
+  if (groups.is_array() && std::ranges::any_of(groups, [](const json& group) {
+        return Member(group, "passive") == json(true);
+      })) {
+    return InvalidArgument(
+        "config.pbtxt: instance_group: passive is not allowed: such instances take no requests");
   }
   if (Member(Member(config, "model_transaction_policy"), "decoupled") != json(true)) {
     return InvalidArgument(

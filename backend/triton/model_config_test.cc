@@ -66,6 +66,7 @@ TEST(ModelConfigTest, WrongOnesAreRefusedNamingWhatIsExpected) {
       {"/max_batch_size", 8, "max_batch_size is 8; it must be 0"},
       {"/dynamic_batching", json::object(), "dynamic_batching is not allowed"},
       {"/sequence_batching", json::object(), "sequence_batching is not allowed"},
+      {"/instance_group", {{{"kind", "KIND_CPU"}, {"passive", true}}}, "passive is not allowed"},
       {"/model_transaction_policy/decoupled", false, "must be { decoupled: true }"},
       {"/model_transaction_policy", nullptr, "must be { decoupled: true }"},
       {"/input/0/data_type", "TYPE_INT64", "input_ids TYPE_INT32 dims [-1] optional"},
