@@ -2,6 +2,7 @@
 #ifndef SEQ2SEQ_BACKEND_SCHEDULER_SCHEDULER_H_
 #define SEQ2SEQ_BACKEND_SCHEDULER_SCHEDULER_H_
 
+#include <chrono>
 #include <memory>
 
 #include "backend/scheduler/scheduler_context.h"
@@ -22,11 +23,19 @@ class Scheduler {
  public:
   // Starts the thread and joins the queue's listeners.
   explicit Scheduler(const SchedulerContext& context);
-  // Leaves the queue, fails sequences in flight with kUnavailable, and stops the thread once the
-  // engine has reported all work in flight: after that the engine may be destroyed.
+  // Stops, and waits until it is over: then the engine may be destroyed.
   ~Scheduler();
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
+
+  // Leaves the queue and serves what it holds to the end. Returns at once, as does Stop(); both are
+  // safe from any thread.
+  void Retire();
+  // Leaves the queue and fails what it holds with kUnavailable.
+  void Stop();
+  // Waits, after either, until nothing is held and the engine has reported all work in flight; at
+  // most so long. True if it is over.
+  bool WaitUntilOver(std::chrono::nanoseconds timeout);
 
  private:
   class Impl;

@@ -51,10 +51,12 @@ void SchedulerLoop::Work() {
   }
   table_.Settle();
   if (serving_) {
-    AdmitFromQueue(*context_.queue, context_.notifier, policy_.max_ahead, table_);
+    if (admitting_) {
+      AdmitFromQueue(*context_.queue, context_.notifier, policy_.max_ahead, table_);
+    }
     // Steps first: the sequences that run shouldn't wait for an encode that is started with them.
     Status status = steps_.LaunchSteps();
-    if (status) status = encodes_.Start(steps_.launches(), context_.queue->size() > 0);
+    if (status) status = encodes_.Start(steps_.launches(), MoreComing());
     if (!status) FailEngine(status.error());
     table_.Settle();
   }
@@ -87,6 +89,12 @@ void SchedulerLoop::FailEngine(const Error& error) noexcept {
   Leave(ErrorWithText(ErrorCode::kInternal, [&] { return "the engine failed: " + error.message; }));
 }
 
+void SchedulerLoop::Retire() {
+  if (!admitting_) return;
+  admitting_ = false;
+  context_.queue->RemoveListener(context_.notifier);
+}
+
 void SchedulerLoop::Stop() {
   Leave(ErrorWithText(ErrorCode::kUnavailable,
                       [] { return std::string("the model instance is shutting down"); }));
@@ -97,13 +105,14 @@ void SchedulerLoop::Stop() {
 void SchedulerLoop::Leave(const Error& error) noexcept {
   if (!serving_) return;
   serving_ = false;
+  admitting_ = false;
   context_.queue->RemoveListener(context_.notifier);
   table_.FailAll(error);
 }
 
-bool SchedulerLoop::Idle() const {
-  return table_.empty() && Drained() && (!serving_ || context_.queue->size() == 0);
-}
+bool SchedulerLoop::MoreComing() const { return admitting_ && context_.queue->size() > 0; }
+
+bool SchedulerLoop::Idle() const { return Empty() && !MoreComing(); }
 
 void SchedulerLoop::ReportGauges() noexcept {
   const SchedulerGauges now{.active_sequences = table_.used_slots(),

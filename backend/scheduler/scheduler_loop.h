@@ -28,12 +28,17 @@ class SchedulerLoop {
   // exception (of no memory, as a rule) counts as a failure of the engine.
   void RunOnce();
 
+  // Leaves the queue, at the first call: what is here is served on, and nothing more is taken.
+  void Retire();
+
   // Leaves the queue and fails every request with kUnavailable. RunOnce() then only takes in what
   // the engine still finishes.
   void Stop();
 
   // Nothing is with the engine.
   bool Drained() const { return !steps_.in_flight() && !encodes_.in_flight(); }
+  // No sequence is here and nothing is with the engine.
+  bool Empty() const { return table_.empty() && Drained(); }
   // Nothing to do before the notifier rings.
   bool Idle() const;
   // OK if no block or slot is lost; while idle, if all of them are free.
@@ -45,6 +50,7 @@ class SchedulerLoop {
   void TakeInEncodes();
   void FailEngine(const Error& error) noexcept;
   void Leave(const Error& error) noexcept;
+  bool MoreComing() const;  // requests wait that may come here
   void ReportGauges() noexcept;
 
   const SchedulerContext context_;
@@ -52,7 +58,8 @@ class SchedulerLoop {
   SequenceTable table_;
   EncodeManager encodes_;
   StepPlanner steps_;
-  bool serving_ = true;  // until the engine fails or Stop()
+  bool serving_ = true;    // until the engine fails or Stop()
+  bool admitting_ = true;  // until any of these, or Retire()
   SchedulerGauges gauges_;
 };
 

@@ -88,6 +88,35 @@ TEST(SchedulerTest, NoticesCancelsAndDeadlinesWhileNoStepEnds) {
   EXPECT_TRUE(instance.observer.WaitGauges(IsIdle));
 }
 
+TEST(SchedulerTest, ARetiredOneServesWhatItHolds) {
+  SteadyClock clock;
+  RequestQueue queue(100);
+  FakeEngineOptions options;
+  options.manual = true;
+  Instance retired(options, &queue, &clock);
+  TestRequest held({.max_new_tokens = 2});
+  ASSERT_TRUE(queue.Push(held.pending));
+  ASSERT_TRUE(retired.engine.WaitEncodesStarted(1));
+  Instance other({}, &queue, &clock);
+  retired.scheduler->Retire();
+  EXPECT_FALSE(retired.scheduler->WaitUntilOver(milliseconds(5)));
+  std::vector<std::unique_ptr<TestRequest>> later;
+  for (int i = 0; i < 20; ++i) {
+    later.push_back(std::make_unique<TestRequest>(TestRequestSpec{.first_id = 40}));
+    ASSERT_TRUE(queue.Push(later.back()->pending));
+  }
+  for (const auto& request : later) ASSERT_TRUE(request->record->WaitEnded());
+  retired.engine.CompleteEncodes();
+  for (uint64_t step = 1; step <= 2; ++step) {
+    ASSERT_TRUE(retired.engine.WaitStepsLaunched(step));
+    retired.engine.CompleteStep();
+  }
+  ASSERT_TRUE(held.record->WaitEnded());
+  EXPECT_EQ(held.record->tokens(), held.Output({}));
+  EXPECT_TRUE(retired.scheduler->WaitUntilOver(std::chrono::seconds(20)));
+  EXPECT_EQ(retired.engine.violations(), std::vector<std::string>{});
+}
+
 TEST(SchedulerTest, ShutdownWaitsForTheLaunchedStep) {
   SteadyClock clock;
   RequestQueue queue(100);

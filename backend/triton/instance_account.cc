@@ -17,6 +17,11 @@ std::unexpected<Error> NoCopier(int64_t device_id) {
 
 }  // namespace
 
+void InstanceAccount::DetachInstance() {
+  std::unique_lock lock(mutex_);
+  instance_ = nullptr;
+}
+
 void InstanceAccount::Detach() {
   std::unique_lock lock(mutex_);
   instance_ = nullptr;

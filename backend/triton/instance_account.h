@@ -33,7 +33,8 @@ class InstanceAccount {
                   std::shared_ptr<InstanceMetrics> metrics)
       : instance_(instance), copier_(copier), metrics_(std::move(metrics)) {}
 
-  // Waits for calls below that run; afterwards they don't touch instance or copier.
+  // Wait for calls below that run; afterwards they don't touch the instance, or it and the copier.
+  void DetachInstance();
   void Detach();
 
   // Counts the end of `request`, here and in the server's statistics. Before its release.

@@ -38,27 +38,28 @@ Result<std::unique_ptr<InstanceState>> InstanceState::Create(TRITONBACKEND_Model
   const InstanceLabels labels{model->identity().name, model->identity().version, name};
   std::unique_ptr<InstanceState> state(new InstanceState(model, labels));
   SEQ2SEQ_RETURN_IF_ERROR(state->CreateEngine(instance));
+  InstanceDrive& drive = *state->drive_;
   state->account_ =
-      std::make_shared<InstanceAccount>(instance, state->engine_->memory_copier(), state->metrics_);
-  state->scheduler_ =
-      std::make_unique<Scheduler>(SchedulerContext{.engine = state->engine_.get(),
-                                                   .notifier = &state->notifier_,
-                                                   .queue = &model->queue(),
-                                                   .clock = &model->clock(),
-                                                   .observer = state->metrics_.get()});
+      std::make_shared<InstanceAccount>(instance, drive.engine->memory_copier(), drive.metrics);
+  drive.account = state->account_;
+  drive.scheduler = std::make_unique<Scheduler>(SchedulerContext{.engine = drive.engine.get(),
+                                                                 .notifier = &drive.notifier,
+                                                                 .queue = &model->queue(),
+                                                                 .clock = &model->clock(),
+                                                                 .observer = drive.metrics.get()});
   return state;
 }
 
 InstanceState::InstanceState(ModelState* model, const InstanceLabels& labels)
-    : model_(model),
-      metrics_(std::make_shared<InstanceMetrics>(model->backend().metrics(), labels,
-                                                 model->queue_gauge())) {}
+    : model_(model), drive_(std::make_unique<InstanceDrive>()) {
+  drive_->metrics =
+      std::make_shared<InstanceMetrics>(model->backend().metrics(), labels, model->queue_gauge());
+}
 
 InstanceState::~InstanceState() {
-  scheduler_.reset();
-  // Requests that came through this instance may be served by another, or wait for a sender.
-  if (account_ != nullptr) account_->Detach();
-  metrics_->OnGauges(SchedulerGauges{});
+  if (drive_->scheduler == nullptr) return;  // it never served
+  model_->retired_drives().Add(std::move(drive_));
+  account_->DetachInstance();
 }
 
 Status InstanceState::CreateEngine(TRITONBACKEND_ModelInstance* instance) {
@@ -68,7 +69,8 @@ Status InstanceState::CreateEngine(TRITONBACKEND_ModelInstance* instance) {
   SEQ2SEQ_RETURN_IF_ERROR(ToStatus(TRITONBACKEND_ModelInstanceDeviceId(instance, &device_id)));
   const EngineOptions options = MakeEngineOptions(model_->options(), model_->policy(),
                                                   model_->instance_groups(), kind, device_id);
-  Result<std::unique_ptr<Engine>> engine = model_->engine_factory().Create(options, &notifier_);
+  Result<std::unique_ptr<Engine>> engine =
+      model_->engine_factory().Create(options, &drive_->notifier);
   if (!engine && options.kind == EngineKind::kCuda &&
       engine.error().code == ErrorCode::kUnsupported) {
     const bool asked = model_->options().engine == EngineChoice::kCuda;
@@ -78,8 +80,8 @@ Status InstanceState::CreateEngine(TRITONBACKEND_ModelInstance* instance) {
                             engine.error().message, asked ? "engine 'cpu'" : "KIND_CPU"));
   }
   if (!engine) return std::unexpected(std::move(engine).error());
-  engine_ = *std::move(engine);
-  const EngineInfo& info = engine_->info();
+  drive_->engine = *std::move(engine);
+  const EngineInfo& info = drive_->engine->info();
   LogInfo(
       Format("model '{}' version {}: an instance runs on the {} engine with {} slots and {} KV "
              "blocks of {} tokens",

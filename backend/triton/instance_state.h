@@ -6,12 +6,10 @@
 #include <memory>
 #include <span>
 
-#include "backend/core/notifier.h"
 #include "backend/core/status.h"
-#include "backend/engine/engine.h"
 #include "backend/request/token_sink.h"
-#include "backend/scheduler/scheduler.h"
 #include "backend/triton/instance_account.h"
+#include "backend/triton/instance_drive.h"
 #include "backend/triton/instance_metrics.h"
 #include "backend/triton/model_state.h"
 #include "backend/triton/outgoing_stream.h"
@@ -25,7 +23,7 @@ class InstanceState {
   // Creates the engine and starts the scheduler. `model` outlives the instance.
   [[nodiscard]] static Result<std::unique_ptr<InstanceState>> Create(
       TRITONBACKEND_ModelInstance* instance, ModelState* model);
-  ~InstanceState();  // sequences in flight fail with kUnavailable
+  ~InstanceState();  // the model serves its sequences to their end
   InstanceState(const InstanceState&) = delete;
   InstanceState& operator=(const InstanceState&) = delete;
 
@@ -44,11 +42,8 @@ class InstanceState {
                  std::unique_ptr<TokenSink>& sink, int64_t arrival_ns);
 
   ModelState* const model_;
-  Notifier notifier_;
-  const std::shared_ptr<InstanceMetrics> metrics_;
-  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<InstanceDrive> drive_;
   std::shared_ptr<InstanceAccount> account_;
-  std::unique_ptr<Scheduler> scheduler_;  // first to go
 };
 
 }  // namespace seq2seq

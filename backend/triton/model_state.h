@@ -16,6 +16,7 @@
 #include "backend/triton/model_options.h"
 #include "backend/triton/queue_gauge.h"
 #include "backend/triton/response_sender.h"
+#include "backend/triton/retired_drives.h"
 #include "backend/triton/seed_source.h"
 #include "backend/triton/triton_abi.h"
 
@@ -44,6 +45,7 @@ class ModelState {
   const std::shared_ptr<QueueGauge>& queue_gauge() { return queue_gauge_; }
   ResponseSender& sender() { return sender_; }
   SeedSource& seeds() { return seeds_; }
+  RetiredDrives& retired_drives() { return retired_drives_; }
 
  private:
   struct Parts;  // what Create() gathers
@@ -59,6 +61,7 @@ class ModelState {
   ResponseSender sender_;  // sends what the queue fails in the end
   RequestQueue queue_;
   const std::shared_ptr<QueueGauge> queue_gauge_;
+  RetiredDrives retired_drives_;  // first to go: it uses all of the above
 };
 
 }  // namespace seq2seq

@@ -391,6 +391,25 @@ TEST_F(RoomTest, TwoInstancesShareTheQueue) {
       triton().MetricValue("seq2seq_requests_total", {{"instance", "m_1"}, {"outcome", "ok"}}), 16);
 }
 
+TEST_F(RoomTest, AnInstanceThatGoesServesItsSequencesToTheEnd) {
+  FakeEngineOptions engine;
+  engine.step_delay = std::chrono::milliseconds(2);
+  Start(engine, {.config = Config(Parameter("max_active_sequences", "2")), .instances = {{}, {}}});
+  std::vector<std::shared_ptr<FakeCall>> calls;
+  for (int i = 0; i < 4; ++i) calls.push_back(server_.Infer("m", Ids({5, 6}, 100), i % 2));
+  for (const auto& call : calls) ASSERT_TRUE(call->WaitResponses(1));
+  server_.RemoveInstance("m", 0);
+  EXPECT_EQ(Gauge("seq2seq_active_sequences", "m_0"), 2);
+  for (const auto& call : calls) {
+    ASSERT_TRUE(call->WaitFinished());
+    EXPECT_FALSE(call->last().error_code) << call->last().error_text;
+    EXPECT_EQ(call->tokens().size(), 100);
+  }
+  const auto late = server_.Infer("m", Ids({5}, 1), 1);
+  ASSERT_TRUE(late->WaitFinished());
+  EXPECT_EQ(late->tokens(), std::vector<int32_t>{5});
+}
+
 TEST_F(RoomTest, WithoutAResponseFactoryTheRequestStaysTritons) {
   Start();
   FakeRequest request = Ids({5});

@@ -24,6 +24,7 @@ from tests.harness.server import ServerError
 _MODEL = "t5"
 _SMALL = "t5_small_queue"
 _UNLOADED = "t5_unloaded"
+_TWO = "t5_two_instances"
 _SLOTS = 4
 _QUEUE = 3
 _AHEAD = 1  # an instance prepares up to a quarter of its slots ahead, outside the queue
@@ -38,6 +39,7 @@ def _write(repository: pathlib.Path) -> None:
     small = {"max_active_sequences": str(_SLOTS), "max_queue_size": str(_QUEUE)}
     write_model(repository, _SMALL, "t5_v1_0", options=small)
     write_model(repository, _UNLOADED, "t5_v1_0")
+    write_model(repository, _TWO, "t5_v1_0", options={"max_active_sequences": "2"}, instances=2)
 
 
 @pytest.fixture(scope="module")
@@ -252,6 +254,63 @@ def test_unload_while_streaming(booted: Boot) -> None:
     booted.client.generate(_UNLOADED, case.source).check_answer(case.answer)
     booted.server.unload(_UNLOADED)
     booted.server.wait_unloaded(_UNLOADED, 5.0)
+
+
+def test_loaded_again_while_streaming(booted: Boot) -> None:
+    """Streams of the last load finish, and gauges are the sum of both loads meanwhile."""
+    config = booted.repository / _UNLOADED / "config.pbtxt"
+    before = config.read_text()
+
+    def blocks() -> float:
+        return booted.metrics().total("seq2seq_kv_blocks_total", model=_UNLOADED)
+
+    booted.server.load(_UNLOADED)
+    total = blocks()
+    options = {"max_new_tokens": 40, "min_new_tokens": 40, "response_interval_ms": 0}
+    old = booted.client.start(_UNLOADED, _case().source, **options).wait_for_tokens(3)
+    config.write_text(before + 'parameters { key: "max_queue_size" value { string_value: "7" } }\n')
+    booted.server.load(_UNLOADED)
+    new = booted.client.start(_UNLOADED, _case().source, **options).wait_for_tokens(3)
+    assert not old.done
+    assert blocks() == 2 * total
+    assert booted.metrics().total("seq2seq_active_sequences", model=_UNLOADED) == 2
+    old.wait().check_answer(_case().answer[:40])
+    wait_for(
+        booted.server.metrics_url,
+        lambda m: m.total("seq2seq_kv_blocks_total", model=_UNLOADED) == total,
+        5.0,
+        "the last load is gone",
+    )
+    new.wait().check_answer(_case().answer[:40])
+    config.write_text(before)
+    booted.server.unload(_UNLOADED)
+    booted.server.wait_unloaded(_UNLOADED, 5.0)
+
+
+def test_fewer_instances_while_streaming(booted: Boot) -> None:
+    """An instance that a load takes away serves its streams to their end."""
+    config = booted.repository / _TWO / "config.pbtxt"
+    booted.server.load(_TWO)
+    options = {"max_new_tokens": 40, "min_new_tokens": 40, "response_interval_ms": 0}
+    generations = [booted.client.start(_TWO, _case().source, **options) for _ in range(4)]
+    for generation in generations:
+        generation.wait_for_tokens(3)
+    text = config.read_text()
+    config.write_text(text.replace("count: 2", "count: 1"))
+    booted.server.load(_TWO)
+    assert not any(g.done for g in generations)
+    for generation in generations:
+        generation.wait().check_answer(_case().answer[:40])
+    wait_for(
+        booted.server.metrics_url,
+        lambda m: len({s.labels["instance"] for s in m.matching(_TOKENS, model=_TWO)}) == 1,
+        5.0,
+        "one instance is left",
+    )
+    case = golden.load("t5_v1_0").rows[1]
+    booted.client.generate(_TWO, case.source).check_answer(case.answer)
+    booted.server.unload(_TWO)
+    booted.server.wait_unloaded(_TWO, 5.0)
 
 
 def test_unload_right_after_cancel(booted: Boot) -> None:

@@ -46,14 +46,21 @@ std::string FakeServer::Initialize(TRITONBACKEND_Model* model, const FakeModelSe
   return "";
 }
 
+void FakeServer::Finalize(TRITONBACKEND_ModelInstance* instance) {
+  if (!instance->alive) return;
+  const std::string error = TakeText(TRITONBACKEND_ModelInstanceFinalize(instance));
+  if (!error.empty()) triton_.Problem("ModelInstanceFinalize: " + error);
+  std::lock_guard lock(triton_.mutex());
+  instance->alive = false;
+}
+
+void FakeServer::RemoveInstance(const std::string& name, int instance) {
+  Finalize(Find(name)->instances.at(instance));
+}
+
 void FakeServer::Finalize(TRITONBACKEND_Model* model) {
   if (!model->alive) return;
-  for (TRITONBACKEND_ModelInstance* instance : model->instances) {
-    const std::string error = TakeText(TRITONBACKEND_ModelInstanceFinalize(instance));
-    if (!error.empty()) triton_.Problem("ModelInstanceFinalize: " + error);
-    std::lock_guard lock(triton_.mutex());
-    instance->alive = false;
-  }
+  for (TRITONBACKEND_ModelInstance* instance : model->instances) Finalize(instance);
   if (model->state != nullptr) {
     const std::string error = TakeText(TRITONBACKEND_ModelFinalize(model));
     if (!error.empty()) triton_.Problem("ModelFinalize: " + error);

@@ -40,6 +40,9 @@ class FakeServer {
   void UnloadFirst(const std::string& name);
   void Stop();  // Finalize
 
+  // Finalizes one instance of a loaded model, as a server does that is told to keep fewer.
+  void RemoveInstance(const std::string& name, int instance);
+
   // The configuration of a model, as the backend left it; loaded or not.
   std::string config(const std::string& name) const;
 
@@ -51,6 +54,7 @@ class FakeServer {
   TRITONBACKEND_Model* Find(const std::string& name) const;
   std::string Initialize(TRITONBACKEND_Model* model, const FakeModelSetup& setup);
   void Finalize(TRITONBACKEND_Model* model);
+  void Finalize(TRITONBACKEND_ModelInstance* instance);
 
   FakeTriton triton_;
   TRITONBACKEND_Backend* backend_ = nullptr;
