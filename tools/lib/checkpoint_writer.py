@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 import struct
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -36,12 +37,17 @@ def write_checkpoint(
     """Writes config.json, generation_config.json and model.safetensors into a new `directory`.
 
     `weights` are float32 arrays by tensor_shapes(config), stored as `dtype`, one of DTYPES; several
-    threads ask for them. Activations are ReLU, or GELU where there is a gate.
+    threads ask for them. Activations are ReLU, or GELU where there is a gate. On any error, also an
+    interrupt, `directory` is not there.
     """
     directory.mkdir(parents=True)
-    _write_json(directory / "config.json", _config(config))
-    _write_json(directory / "generation_config.json", _special_ids())
-    write_safetensors(directory / "model.safetensors", tensor_shapes(config), weights, dtype)
+    try:
+        _write_json(directory / "config.json", _config(config))
+        _write_json(directory / "generation_config.json", _special_ids())
+        write_safetensors(directory / "model.safetensors", tensor_shapes(config), weights, dtype)
+    except BaseException:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
 
 
 def _special_ids() -> dict[str, int]:

@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tools.lib import checkpoint_writer
 from tools.lib.checkpoint import check_checkpoint
 from tools.lib.checkpoint_writer import write_checkpoint
 from tools.lib.model_config import ModelConfig, read_model_config
@@ -60,6 +61,20 @@ def test_reads_back_as_it_was_asked_for(tmp_path: Path, config: ModelConfig, dty
     for name, values in written.items():
         # ml_dtypes and numpy round on their own.
         assert np.array_equal(values, weights[name].astype(values.dtype)), name
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_failure_midway_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    def fail(path: Path, *_: object) -> None:
+        path.write_bytes(b"half")
+        raise error
+
+    monkeypatch.setattr(checkpoint_writer, "write_safetensors", fail)
+    with pytest.raises(type(error)):
+        write_checkpoint(tmp_path / "c", TINY, RandomWeights(TINY, 0))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_same_seed_gives_the_same_weights() -> None:
