@@ -203,19 +203,6 @@ class StreamedRow {
   float next_bias_ = 0.0F;
 };
 
-__device__ __forceinline__ void LoadQuery(const DecodeAttentionArgs& args, int row, int head,
-                                          int dim, float (&query)[kDims]) {
-  const float* source = args.query + (int64_t{row} * args.layout.heads + head) * kHeadDim + dim;
-#pragma unroll
-  for (int i = 0; i < kDims; i += 4) {
-    const float4 four = LoadFresh(reinterpret_cast<const float4*>(source + i));
-    query[i] = four.x * args.scale;
-    query[i + 1] = four.y * args.scale;
-    query[i + 2] = four.z * args.scale;
-    query[i + 3] = four.w * args.scale;
-  }
-}
-
 template <typename T>
 __device__ __forceinline__ void StoreOutput(const DecodeAttentionArgs& args, int row, int head,
                                             int dim, const Partial<kDims>& partial) {
@@ -246,7 +233,9 @@ __global__ void __launch_bounds__(32)
   WaitForEarlierKernels();
   const int dim = static_cast<int>(threadIdx.x) % kLanes * kDims;
   float query[kDims];
-  LoadQuery(args, row, head, dim, query);
+  LoadQuery(args.query + (int64_t{row} * args.layout.heads + head) * kHeadDim + dim, query);
+#pragma unroll
+  for (int i = 0; i < kDims; ++i) query[i] *= args.scale;
   Partial<kDims> partial;
   streamed.Attend(query, &partial);
   MergeGroups<kLanes>(&partial);
