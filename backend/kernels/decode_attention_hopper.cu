@@ -7,6 +7,7 @@
 #include "backend/kernels/decode_attention_parts.cuh"
 #include "backend/kernels/device_math.cuh"
 #include "backend/kernels/hopper.cuh"
+#include "backend/kernels/measured_device.h"
 #include "backend/kernels/operand_layout.h"
 #include "backend/kernels/projection_parts.cuh"
 #include "backend/kernels/tensor_map.h"
@@ -260,7 +261,6 @@ StreamPlan PlanFor(int resident) {
 // gather where there is room first, so there is room for each multiprocessor's equal share alone,
 // up to a share that is enough to keep the memory busy.
 StreamPlan Plan(const DecodeAttentionArgs& args) {
-  constexpr int kMultiprocessors = 132;
   constexpr int kLeastResident = 4;
   // Few keys: what a ring of two brings before the wait is enough.
   constexpr int kSelfRing = 2;
