@@ -12,7 +12,6 @@
 #include <functional>
 #include <numeric>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "backend/kernels/kernel_test_util.h"
@@ -95,12 +94,9 @@ class ProjectionProblem {
   // [rows][outputs]
   std::vector<double> Products() const {
     std::vector<double> products(Elements(shape_.rows, shape_.outputs));
-    const auto threads = static_cast<int32_t>(std::max(1U, std::thread::hardware_concurrency()));
-    std::vector<std::jthread> workers;
-    for (int32_t first = 0; first < std::min(threads, shape_.rows); ++first) {
-      workers.emplace_back([&, first] { MultiplyRows(first, threads, &products); });
-    }
-    workers.clear();
+    ForEach(shape_.rows, [&](size_t row) {
+      MultiplyRow(static_cast<int32_t>(row), &products[row * shape_.outputs]);
+    });
     return products;
   }
 
@@ -155,18 +151,14 @@ class ProjectionProblem {
     RunOnStream([&](cudaStream_t stream) { return LaunchPack(args, {stream}); });
   }
 
-  // Rows first, first + step, ... of the products.
-  void MultiplyRows(int32_t first, int32_t step, std::vector<double>* products) const {
+  void MultiplyRow(int32_t row, double* products) const {
     std::vector<double> input(shape_.inputs);
-    for (int32_t row = first; row < shape_.rows; row += step) {
-      for (int32_t k = 0; k < shape_.inputs; ++k) input[k] = input_.rounded()[Blocked(row, k)];
-      const double factor = kOutputScale * (kind_.normed ? NormScale(row) / kScaleIn : 1.0);
-      for (int32_t output = 0; output < shape_.outputs; ++output) {
-        const double* weight = &weight_.rounded()[Elements(output, shape_.inputs)];
-        const double sum = std::inner_product(input.begin(), input.end(), weight, 0.0);
-        (*products)[Elements(row, shape_.outputs) + output] =
-            sum * factor + (kind_.paired ? 0.0 : bias_.rounded()[output]);
-      }
+    for (int32_t k = 0; k < shape_.inputs; ++k) input[k] = input_.rounded()[Blocked(row, k)];
+    const double factor = kOutputScale * (kind_.normed ? NormScale(row) / kScaleIn : 1.0);
+    for (int32_t output = 0; output < shape_.outputs; ++output) {
+      const double* weight = &weight_.rounded()[Elements(output, shape_.inputs)];
+      const double sum = std::inner_product(input.begin(), input.end(), weight, 0.0);
+      products[output] = sum * factor + (kind_.paired ? 0.0 : bias_.rounded()[output]);
     }
   }
 

@@ -17,7 +17,7 @@ enum class Kernel : uint8_t { kPortable, kWarpgroup };
 
 using Case = std::tuple<Kernel, ElementType, ProjectionShape>;
 
-class ProjectionWideGpuTest : public testing::TestWithParam<Case> {
+class WideTest : public testing::TestWithParam<Case> {
  protected:
   static ElementType type() { return std::get<1>(GetParam()); }
   static ProjectionShape shape() { return std::get<2>(GetParam()); }
@@ -28,6 +28,8 @@ class ProjectionWideGpuTest : public testing::TestWithParam<Case> {
                : LaunchWideProjection(type(), args, {stream});
   }
 };
+
+class ProjectionWideGpuTest : public WideTest {};
 
 TEST_P(ProjectionWideGpuTest, AddsToTheResidualStream) {
   TestResidual(ProjectionProblem(type(), shape(), {}), Launch);
@@ -50,8 +52,6 @@ TEST_P(ProjectionWideGpuTest, WritesQueriesAndTheCache) {
   }
 }
 
-TEST_P(ProjectionWideGpuTest, SumsUpLogits) { TestLogits(type(), shape(), Launch); }
-
 // A row's result depends on nothing but the row: not on the other rows, not on timing.
 TEST_P(ProjectionWideGpuTest, RowsAreIndependentToTheBit) {
   ProjectionProblem problem(type(), shape(), {});
@@ -72,6 +72,10 @@ TEST_P(ProjectionWideGpuTest, RowsAreIndependentToTheBit) {
   EXPECT_EQ(results[0], results[2]);
 }
 
+class LogitsWideGpuTest : public WideTest {};
+
+TEST_P(LogitsWideGpuTest, SumsUpLogits) { TestLogits(type(), shape(), Launch); }
+
 std::string CaseName(const testing::TestParamInfo<Case>& info) {
   const auto& [kernel, type, shape] = info.param;
   return std::string(kernel == Kernel::kPortable ? "Portable" : "Warpgroup") + "_" +
@@ -89,24 +93,23 @@ constexpr ElementType kHalfTypes[] = {ElementType::kFloat16, ElementType::kBfloa
 
 // One tile and one chunk, parts of tiles, chunks and row tiles, more splits than inputs, several
 // blocks of rows.
-INSTANTIATE_TEST_SUITE_P(
-    Small, ProjectionWideGpuTest,
-    testing::Combine(testing::ValuesIn(Kernels()), testing::ValuesIn(kHalfTypes),
-                     testing::Values(ProjectionShape{16, 32, 33}, ProjectionShape{200, 72, 64},
-                                     ProjectionShape{136, 200, 65}, ProjectionShape{72, 520, 130},
-                                     ProjectionShape{48, 104, 200},
-                                     ProjectionShape{136, 136, 300})),
-    CaseName);
+constexpr ProjectionShape kShapes[] = {{16, 32, 33},   {200, 72, 64},  {136, 200, 65},
+                                       {72, 520, 130}, {48, 104, 200}, {136, 136, 300}};
+constexpr ProjectionShape kLargeShapes[] = {
+    {1536, 520, 64}, {3080, 136, 100}, {136, 3592, 192}, {4232, 72, 256}};
+// As many outputs as only a vocabulary has.
+constexpr ProjectionShape kVocabularies[] = {{16400, 64, 100}, {16400, 64, 200}};
 
-INSTANTIATE_TEST_SUITE_P(Large, ProjectionWideGpuTest,
-                         testing::Combine(testing::ValuesIn(Kernels()),
-                                          testing::ValuesIn(kHalfTypes),
-                                          testing::Values(ProjectionShape{1536, 520, 64},
-                                                          ProjectionShape{3080, 136, 100},
-                                                          ProjectionShape{16400, 64, 200},
-                                                          ProjectionShape{136, 3592, 192},
-                                                          ProjectionShape{4232, 72, 256})),
-                         CaseName);
+template <typename Shapes>
+auto Cases(const Shapes& shapes) {
+  return testing::Combine(testing::ValuesIn(Kernels()), testing::ValuesIn(kHalfTypes),
+                          testing::ValuesIn(shapes));
+}
+
+INSTANTIATE_TEST_SUITE_P(Small, ProjectionWideGpuTest, Cases(kShapes), CaseName);
+INSTANTIATE_TEST_SUITE_P(Large, ProjectionWideGpuTest, Cases(kLargeShapes), CaseName);
+INSTANTIATE_TEST_SUITE_P(Small, LogitsWideGpuTest, Cases(kShapes), CaseName);
+INSTANTIATE_TEST_SUITE_P(Large, LogitsWideGpuTest, Cases(kVocabularies), CaseName);
 
 }  // namespace
 }  // namespace seq2seq::kernels
