@@ -3,8 +3,8 @@
 #   run.sh --unpack                            only unpacks
 #   run.sh RESULTS [FILE...] [-- ARGUMENT...]  unpacks unless that is done, runs all files or these
 # ARGUMENTs go to pytest. RESULTS gets server_tests.log and a JUnit file for each test file; the last line
-# counts the tests. The machine has an NVIDIA GPU with its driver, xz, and python3 with numpy, grpcio, pytest
-# and tokenizers.
+# counts the tests. The machine has an NVIDIA GPU with its driver, cuBLASLt of the CUDA toolkit 12 or 13, xz, and
+# python3 with numpy, grpcio, pytest and tokenizers.
 #
 # Environment: SEQ2SEQ_INSTANCE_KIND (default KIND_GPU), JOBS, test files at once (default 4).
 set -euo pipefail
