@@ -3,7 +3,9 @@
 
 Nothing is listed here: every backend/**/*_gpu_test.cc is a test, and its other sources are found
 by following its #include lines (a header's source has the header's name; of a folder called kernels
-all sources belong). Python's standard library is enough. From the repository's root:
+all sources belong). It needs a CUDA toolkit, g++ from 12 on, the sources of GoogleTest and
+nlohmann's json.hpp; Python's standard library is enough. What is missing is said before anything is
+built.
 
     tools/gpu_tests.py --googletest DIR --json DIR
     tools/gpu_tests.py --googletest DIR --json DIR --sanitize --only projection
@@ -12,6 +14,7 @@ all sources belong). Python's standard library is enough. From the repository's 
 
 import argparse
 import concurrent.futures
+import ctypes
 import dataclasses
 import functools
 import os
@@ -39,6 +42,9 @@ HOPPER = pathlib.Path("backend/kernels/hopper.cuh")
 HOPPER_ARCH = "-gencode=arch=compute_90a,code=sm_90a"
 # Ends of the names of what --benchmarks builds; a worker is what a benchmark's driver starts.
 BENCHMARKS = ("benchmark", "worker")
+JSON_HEADER = pathlib.Path("nlohmann/json.hpp")
+# Where g++ looks by itself.
+SYSTEM_INCLUDES = (pathlib.Path("/usr/include"), pathlib.Path("/usr/local/include"))
 NO_TEST = re.compile(r"(_test|_benchmark|_worker|_main)\.cc$")
 
 SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
@@ -242,7 +248,10 @@ def run_all(runs: list[Run], options: argparse.Namespace) -> bool:
                 # Each time: what is known is kept if this is ended before its end.
                 if options.output:
                     write_results(sorted(outcomes, key=lambda one: one.name), options)
-    return all(one.outcome == "ok" for one in outcomes)
+    good = all(one.outcome == "ok" for one in outcomes)
+    if not good:
+        print(f"what the programs said is in {options.logs}")
+    return good
 
 
 def write_results(outcomes: list[Outcome], options: argparse.Namespace) -> None:
@@ -301,18 +310,74 @@ def plain_runs(build: Build, tests: list[Program], options: argparse.Namespace) 
         yield Run(test.name, command, runs_alone(test), environment)
 
 
+def sanitizer(options: argparse.Namespace) -> str:
+    """The path of compute-sanitizer."""
+    return shutil.which("compute-sanitizer") or f"{options.cuda}/bin/compute-sanitizer"
+
+
 def sanitizer_runs(
     build: Build, tests: list[Program], options: argparse.Namespace
 ) -> Iterator[Run]:
     """The tests under each of compute-sanitizer's tools."""
-    sanitizer = shutil.which("compute-sanitizer") or f"{options.cuda}/bin/compute-sanitizer"
     for tool in options.sanitizers:
         for test in tests:
             if tool in KERNEL_SANITIZERS and test.main.parent.name != "kernels":
                 continue
-            command = [sanitizer, "--tool", tool, "--error-exitcode", "1"]
+            command = [sanitizer(options), "--tool", tool, "--error-exitcode", "1"]
             command += [str(build.folder / test.name), f"--gtest_filter={NOT_SANITIZED}"]
             yield Run(f"{test.name}.{tool}", command, runs_alone(test))
+
+
+def needs_json(source: pathlib.Path) -> bool:
+    """Whether a source or a header that it includes itself includes nlohmann's json.hpp."""
+    return any(
+        "#include <nlohmann/json.hpp>" in (ROOT / path).read_text()
+        for path in (source, *included(source))
+    )
+
+
+def missing_for_build(options: argparse.Namespace, wanted: list[Program]) -> Iterator[str]:
+    """What the build needs and does not find, and how to mend that."""
+    if not (options.cuda / "bin/nvcc").exists():
+        yield f"--cuda: {options.cuda} holds no bin/nvcc; name the folder of a CUDA toolkit"
+    if shutil.which("g++") is None:
+        yield "g++ is not on PATH; version 12 or later is needed"
+    if options.googletest is None and any(each.is_test for each in wanted):
+        yield (
+            "--googletest: name a folder with GoogleTest's sources, a checkout of it or"
+            " /usr/src/googletest of Debian's package libgtest-dev"
+        )
+    sources = {source for each in wanted for source in each.sources}
+    installed = any((folder / JSON_HEADER).exists() for folder in SYSTEM_INCLUDES)
+    if options.json is None and not installed and any(map(needs_json, sources)):
+        yield (
+            f"--json: name a folder that holds {JSON_HEADER}, or install Debian's package"
+            " nlohmann-json3-dev"
+        )
+
+
+def missing_for_run(options: argparse.Namespace) -> Iterator[str]:
+    """What the tests need and do not find."""
+    if problem := device_problem():
+        yield f"{problem}; --build-only builds without one, --arch sm_90 says for which"
+    if options.sanitizers is not None and not pathlib.Path(sanitizer(options)).exists():
+        yield (
+            f"--sanitize: compute-sanitizer is neither on PATH nor in {options.cuda}/bin;"
+            " it comes with the CUDA toolkit"
+        )
+
+
+def device_problem() -> str:
+    """Why no test can run on this machine; empty if it has a GPU."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return "no GPU: NVIDIA's driver (libcuda.so.1) is not installed"
+    count = ctypes.c_int()
+    error = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
+    if error or not count.value:
+        return f"no GPU: NVIDIA's driver finds none (error {error}); nvidia-smi may say more"
+    return ""
 
 
 def googletest_folder(given: pathlib.Path, parser: argparse.ArgumentParser) -> pathlib.Path:
@@ -320,7 +385,9 @@ def googletest_folder(given: pathlib.Path, parser: argparse.ArgumentParser) -> p
     for folder in (given.resolve(), given.resolve() / "googletest"):
         if (folder / "src/gtest-all.cc").exists():
             return folder
-    return parser.error(f"--googletest: {given} holds no src/gtest-all.cc")
+    return parser.error(
+        f"--googletest: {given} holds no src/gtest-all.cc: it is no folder of GoogleTest's sources"
+    )
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -328,24 +395,48 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    folder = pathlib.Path
-    parser.add_argument("--googletest", type=folder, help="GoogleTest's sources")
-    parser.add_argument("--json", type=folder, help="a folder that holds nlohmann/json.hpp")
-    parser.add_argument("--cuda", type=folder, default=folder("/usr/local/cuda"))
-    parser.add_argument("--arch", default="native", help="nvcc's -arch, such as sm_90")
-    parser.add_argument("--build-dir", type=folder, default=folder("/tmp/seq2seq_gpu_tests"))
-    parser.add_argument("--logs", type=folder, help="for logs and XML; default BUILD_DIR/logs")
-    parser.add_argument("--output", type=folder, help="for outcomes and output, as JSON and a log")
+
+    def folder(name: str, text: str, default: str | None = None) -> None:
+        parser.add_argument(
+            name,
+            type=pathlib.Path,
+            default=default and pathlib.Path(default),
+            metavar="DIR",
+            help=f"{text} (default: {default})" if default else text,
+        )
+
+    folder("--googletest", "GoogleTest's sources, such as Debian's /usr/src/googletest")
+    folder("--json", f"holds {JSON_HEADER}; not needed if that is installed")
+    folder("--cuda", "the CUDA toolkit", "/usr/local/cuda")
     parser.add_argument(
-        "--parallel", type=int, default=1, help="programs that run at once, if Bazel may, too"
+        "--arch", default="native", help="nvcc's -arch, such as sm_90 (default: this machine's GPU)"
     )
-    parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument("--only", default="", help="a regular expression of programs' names")
-    parser.add_argument("--gtest-filter", default="*", help="GoogleTest's; -A leaves A out")
-    parser.add_argument("--timeout", type=int, default=300, help="seconds a program may take")
+    folder("--build-dir", "for objects and programs", "/tmp/seq2seq_gpu_tests")
+    folder("--logs", "for each program's output and XML (default: logs in --build-dir)")
+    folder("--output", "for outcomes and output, as JSON and a log")
+    parser.add_argument(
+        "--parallel",
+        type=int,
+        default=1,
+        metavar="N",
+        help="programs that run at once, if Bazel may, too (default: 1)",
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count(), metavar="N", help="compilers that run at once"
+    )
+    parser.add_argument(
+        "--only", default="", metavar="REGEX", help="programs whose names hold it (default: all)"
+    )
+    parser.add_argument(
+        "--gtest-filter", default="*", metavar="FILTER", help="GoogleTest's; -A leaves A out"
+    )
+    parser.add_argument(
+        "--timeout", type=int, default=300, metavar="SECONDS", help="a program's (default: 300)"
+    )
     parser.add_argument(
         "--checkpoints",
-        type=folder,
+        type=pathlib.Path,
+        metavar="DIR",
         nargs="+",
         help="more folders with an expected.json for the parity test, in every number format",
     )
@@ -354,7 +445,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         dest="sanitizers",
         nargs="*",
         choices=SANITIZERS,
-        help="run under compute-sanitizer instead; all of its tools if none is named",
+        metavar="TOOL",
+        help=f"run under compute-sanitizer instead: {', '.join(SANITIZERS)}; all if none is named",
     )
     parser.add_argument("--benchmarks", action="store_true", help="build benchmarks/ too")
     parser.add_argument("--build-only", action="store_true", help="run nothing")
@@ -370,8 +462,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         options.googletest = googletest_folder(options.googletest, parser)
     if options.json:
         options.json = options.json.resolve()
-        if not (options.json / "nlohmann/json.hpp").exists():
-            parser.error(f"--json: {options.json} holds no nlohmann/json.hpp")
+        if not (options.json / JSON_HEADER).exists():
+            parser.error(f"--json: {options.json} holds no {JSON_HEADER}")
+    try:
+        re.compile(options.only)
+    except re.error as error:
+        parser.error(f"--only: '{options.only}' is no regular expression: {error}")
     if options.sanitizers == []:
         options.sanitizers = list(SANITIZERS)
     return options
@@ -380,19 +476,29 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 def main(arguments: list[str]) -> int:
     """Builds, then runs; 0 if everything passed."""
     options = parse(arguments)
-    wanted = [each for each in programs(options.benchmarks) if re.search(options.only, each.name)]
+    known = programs(options.benchmarks)
+    if not known:
+        sys.exit(f"{ROOT} holds no tests: {sys.argv[0]} must stay in the repository's tools/")
+    wanted = [each for each in known if re.search(options.only, each.name)]
     if options.list:
         for each in wanted:
             print(each.name, *sorted(map(str, each.sources)), sep="\n    ")
         return 0
     if not wanted:
-        sys.exit(f"no program's name matches '{options.only}'")
+        sys.exit(f"no program's name matches '{options.only}'; --list shows them all")
+    missing = [] if options.no_build else list(missing_for_build(options, wanted))
+    if not options.build_only:
+        missing += missing_for_run(options)
+    elif options.arch == "native" and (problem := device_problem()):
+        missing.append(f"--arch: name the GPU's architecture, such as sm_90 ({problem})")
+    if missing:
+        sys.exit("\n".join(missing))
     build = Build(options)
     if options.no_build:
         built = [each for each in wanted if (build.folder / each.name).exists()]
+        if not built:
+            sys.exit(f"--no-build: {build.folder} holds none of the programs; build them first")
     else:
-        if options.googletest is None and any(each.is_test for each in wanted):
-            sys.exit("--googletest: a folder with GoogleTest's sources is needed")
         built = build.make(wanted)
     good = len(built) == len(wanted)
     for each in wanted:

@@ -36,6 +36,7 @@ def _tree(tmp_path, monkeypatch):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     monkeypatch.setattr(gpu_tests, "ROOT", tmp_path)
+    monkeypatch.setattr(gpu_tests, "device_problem", lambda: "")
     gpu_tests.included.cache_clear()
     gpu_tests.neighbours.cache_clear()
 
@@ -174,8 +175,56 @@ def test_one_broken_source_leaves_the_other_programs(tmp_path, capsys):
 
 @pytest.mark.usefixtures("_tree")
 def test_an_unknown_name_ends_with_a_message():
-    with pytest.raises(SystemExit, match="no program's name matches 'nothing'"):
+    with pytest.raises(SystemExit, match="no program's name matches 'nothing'; --list shows"):
         gpu_tests.main(["--only", "nothing"])
+
+
+def refusal(arguments: list[str]) -> list[str]:
+    """The lines that the script ends with."""
+    with pytest.raises(SystemExit) as ended:
+        gpu_tests.main(arguments)
+    return str(ended.value).splitlines()
+
+
+@pytest.mark.usefixtures("_tree")
+def test_all_that_the_machine_lacks_is_named_at_once(tmp_path, monkeypatch):
+    (tmp_path / "backend/model/spec.h").write_text("#include <nlohmann/json.hpp>\n")
+    gpu_tests.included.cache_clear()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(gpu_tests, "SYSTEM_INCLUDES", (tmp_path,))
+    monkeypatch.setattr(gpu_tests, "device_problem", lambda: "no GPU: none")
+    lines = refusal(["--cuda", str(tmp_path), "--sanitize"])
+    wanted = ["--cuda", "g++", "--googletest", "--json", "no GPU", "--sanitize"]
+    assert [line.split(":")[0].split(" is")[0] for line in lines] == wanted
+    assert not (tmp_path / "build").exists()
+    # What is not needed is not asked for.
+    for found in ("bin/nvcc", "g++"):
+        path = tmp_path / found
+        path.parent.mkdir(exist_ok=True)
+        script(path, "")
+    arguments = ["--cuda", str(tmp_path), "--build-only", "--only", "^sum_test"]
+    (line,) = refusal([*arguments, "--arch", "sm_90"])
+    assert line.startswith("--googletest")
+    assert [line.split(":")[0] for line in refusal(arguments)] == ["--googletest", "--arch"]
+
+
+@pytest.mark.usefixtures("_tree")
+def test_wrong_folders_and_patterns_are_named(tmp_path, capsys, monkeypatch):
+    (line,) = refusal(["--no-build", "--build-dir", str(tmp_path / "build")])
+    assert line.startswith(f"--no-build: {tmp_path / 'build'} holds none")
+    with pytest.raises(SystemExit):
+        gpu_tests.parse(["--only", "("])
+    assert "--only: '(' is no regular expression" in capsys.readouterr().err
+    monkeypatch.setattr(gpu_tests, "ROOT", tmp_path / "elsewhere")
+    assert "holds no tests" in refusal([])[0]
+
+
+def test_a_machine_without_a_driver_is_told_so(monkeypatch):
+    def missing(_name: str) -> None:
+        raise OSError
+
+    monkeypatch.setattr(gpu_tests.ctypes, "CDLL", missing)
+    assert "driver (libcuda.so.1) is not installed" in gpu_tests.device_problem()
 
 
 if __name__ == "__main__":

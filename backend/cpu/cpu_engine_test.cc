@@ -54,17 +54,6 @@ class CpuEngineTest : public testing::Test {
     driver_ = std::make_unique<EngineDriver>(engine_.get(), &notifier_);
   }
 
-  static DriverRequest Request(int32_t seed, int32_t source_length, int32_t new_tokens) {
-    DriverRequest request;
-    for (int32_t i = 0; i < source_length; ++i) {
-      request.source.push_back(2 + (seed * 13 + i * 7 + i * i) % 38);
-    }
-    request.max_new_tokens = new_tokens;
-    request.min_new_tokens = new_tokens;
-    request.sampling.return_logprobs = true;
-    return request;
-  }
-
   DriverSequence Alone(const DriverRequest& request) {
     driver_->Reset();
     auto sequences = driver_->Generate({&request, 1});
@@ -94,7 +83,7 @@ TEST_F(CpuEngineTest, OptionsThatDoNotFitAreNamed) {
 }
 
 TEST_F(CpuEngineTest, HalfPrecisionWeightsGiveNearlyTheSameLogprobs) {
-  const DriverRequest request = Request(1, 40, 5);
+  const DriverRequest request = TinyRequest(1, 40, 5);
   const DriverSequence truth = Alone(request);
   for (DType dtype : {DType::kFloat16, DType::kBFloat16}) {
     options_.weights_dtype = dtype;

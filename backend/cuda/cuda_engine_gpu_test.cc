@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <future>
 #include <ostream>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -23,47 +22,9 @@
 namespace seq2seq {
 namespace {
 
-std::shared_ptr<const Checkpoint> WriteAndLoad(const std::string& name,
-                                               const TinyCheckpointOptions& options) {
-  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / name;
-  const Status written = WriteTinyCheckpoint(folder, options);
-  if (!written) throw std::runtime_error(written.error().message);
-  return ValueOf(Checkpoint::Load(folder));
-}
-
-// Heads that tensor cores can do.
-TinyCheckpointOptions HalfShape(int32_t d_kv) {
-  TinyCheckpointOptions options;
-  options.vocab_size = 211;
-  options.d_model = 64;
-  options.d_kv = d_kv;
-  options.num_heads = 3;
-  options.d_ff = 104;
-  return options;
-}
-
-CudaEngineOptions SmallOptions() {
-  CudaEngineOptions options;
-  options.max_active_sequences = 6;
-  options.max_source_tokens = 200;
-  options.max_decoder_tokens = 100;
-  return options;
-}
-
-DriverRequest Request(int32_t seed, int32_t source_length, int32_t new_tokens) {
-  DriverRequest request;
-  for (int32_t i = 0; i < source_length; ++i) {
-    request.source.push_back(2 + (seed * 13 + i * 7 + i * i) % 38);
-  }
-  request.min_new_tokens = new_tokens;
-  request.max_new_tokens = new_tokens;
-  request.sampling.return_logprobs = true;
-  return request;
-}
-
 std::vector<DriverRequest> SixRequests(int32_t new_tokens) {
   std::vector<DriverRequest> requests;
-  for (int32_t i = 0; i < 6; ++i) requests.push_back(Request(i, 1 + 37 * i, new_tokens));
+  for (int32_t i = 0; i < 6; ++i) requests.push_back(TinyRequest(i, 1 + 37 * i, new_tokens));
   return requests;
 }
 
@@ -93,7 +54,7 @@ INSTANTIATE_TEST_SUITE_P(Cuda, EngineConformanceTest,
 // Both engines draw the same Philox numbers, so with logits that differ by 1e-6 they choose the
 // same tokens.
 TEST(CudaSamplingTest, ChoosesTheTokensOfTheCpuEngine) {
-  const auto checkpoint = WriteAndLoad("sampling", HalfShape(16));
+  const auto checkpoint = WriteAndLoad("sampling", TinyHalfShape(16));
   std::vector<DriverRequest> requests = SixRequests(60);
   for (size_t i = 0; i < requests.size(); ++i) {
     SamplingOptions& sampling = requests[i].sampling;
@@ -120,7 +81,7 @@ TEST(CudaSamplingTest, ChoosesTheTokensOfTheCpuEngine) {
       ValueOf(MakeCpuEngineFactory(checkpoint)->Create(cpu_options, &notifier));
   EngineDriver cpu_driver(cpu.get(), &notifier);
   const std::vector<DriverSequence> truth = ValueOf(cpu_driver.Generate(requests));
-  DrivenEngine cuda(LoadWeights(*checkpoint, DType::kFloat32), SmallOptions());
+  DrivenEngine cuda(LoadWeights(*checkpoint, DType::kFloat32), TinyEngineOptions());
   const std::vector<DriverSequence> got = cuda.Generate(requests);
   for (size_t i = 0; i < requests.size(); ++i) {
     EXPECT_EQ(got[i].tokens, truth[i].tokens) << i;
@@ -128,35 +89,6 @@ TEST(CudaSamplingTest, ChoosesTheTokensOfTheCpuEngine) {
     for (size_t t = 0; t < truth[i].logprobs.size(); ++t) {
       EXPECT_NEAR(got[i].logprobs[t], truth[i].logprobs[t], 1e-4F) << i << ", " << t;
     }
-  }
-}
-
-// A step consumes no more of a prefix than CudaDecoder::kMaxPasses allow, so that others go on.
-TEST(CudaPrefixTest, ALongPrefixHoldsNobodyUpForMoreThanAStepsPasses) {
-  const auto checkpoint = WriteAndLoad("prefix", HalfShape(16));
-  DrivenEngine engine(LoadWeights(*checkpoint, DType::kFloat32), SmallOptions());
-  std::vector<DriverRequest> requests = {Request(1, 20, 3), Request(2, 30, 20), Request(3, 9, 2)};
-  requests[0].prefix.assign(77, 5);  // 15, 15, 15, 15, 15 in five steps, 2 in the sixth
-  requests[2].prefix.assign(CudaDecoder::kMaxPasses, 6);
-  std::vector<DriverSequence> sequences = ValueOf(engine.driver().Encode(requests));
-  std::vector<DriverSequence*> rows;
-  for (DriverSequence& sequence : sequences) {
-    engine.driver().Enter(&sequence);
-    rows.push_back(&sequence);
-  }
-  for (size_t step = 1; step <= 8; ++step) {
-    const Status status = engine.driver().Step(rows);
-    ASSERT_TRUE(status) << status.error().message;
-    EXPECT_EQ(sequences[0].tokens.size(), step < 6 ? 0 : step - 5);
-    EXPECT_EQ(sequences[1].tokens.size(), step);
-    EXPECT_EQ(sequences[2].tokens.size(), std::min<size_t>(step, 2));
-  }
-  EXPECT_EQ(sequences[0].stop, StopReason::kLength);
-  for (size_t i = 0; i < requests.size(); ++i) {
-    const DriverSequence alone = engine.Generate({requests[i]})[0];
-    EXPECT_TRUE(std::ranges::equal(sequences[i].tokens,
-                                   std::span(alone.tokens).first(sequences[i].tokens.size())))
-        << i;
   }
 }
 
@@ -175,8 +107,8 @@ class HalfPrecisionTest : public testing::TestWithParam<HalfCase> {
   // The log-probability of the same token after the same prefixes, in float32 and in half
   // precision.
   void ExpectNearFloat32(const Checkpoint& checkpoint, double bound) {
-    DrivenEngine exact(LoadWeights(checkpoint, DType::kFloat32), SmallOptions());
-    DrivenEngine half(LoadWeights(checkpoint, GetParam().dtype), SmallOptions());
+    DrivenEngine exact(LoadWeights(checkpoint, DType::kFloat32), TinyEngineOptions());
+    DrivenEngine half(LoadWeights(checkpoint, GetParam().dtype), TinyEngineOptions());
     const std::vector<DriverSequence> whole = exact.Generate(SixRequests(40));
     double worst = 0.0;
     int compared = 0;
@@ -209,14 +141,14 @@ class HalfPrecisionTest : public testing::TestWithParam<HalfCase> {
 // logits that are below 4 here; four times that is allowed.
 TEST_P(HalfPrecisionTest, LogProbabilitiesAreNearThoseOfFloat32) {
   const auto checkpoint =
-      WriteAndLoad("half" + std::to_string(GetParam().d_kv), HalfShape(GetParam().d_kv));
+      WriteAndLoad("half" + std::to_string(GetParam().d_kv), TinyHalfShape(GetParam().d_kv));
   ExpectNearFloat32(*checkpoint, 64 * GetParam().epsilon);
 }
 
 // Feed-forward outputs of some 1e6, which float16 cannot hold, as the published T5 checkpoints
 // have.
 TEST_P(HalfPrecisionTest, LargeActivationsStayFinite) {
-  TinyCheckpointOptions options = HalfShape(GetParam().d_kv);
+  TinyCheckpointOptions options = TinyHalfShape(GetParam().d_kv);
   const std::string name = "overflow" + std::to_string(GetParam().d_kv);
   WriteAndLoad(name, options);
   std::vector<StoredTensor> tensors = TinyTensors(options);
@@ -245,7 +177,7 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 TEST(CudaLimitsTest, HalfPrecisionRefusesHeadsThatItCannotDo) {
-  const auto checkpoint = WriteAndLoad("odd_heads", HalfShape(12));
+  const auto checkpoint = WriteAndLoad("odd_heads", TinyHalfShape(12));
   ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
   for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
     const auto weights = DeviceWeights::Load(*checkpoint, dtype);
@@ -265,18 +197,10 @@ TEST(CudaLoadTest, LargeEnginesThatLoadAtOnceGenerateAsOneThatLoadsAlone) {
   constexpr int kRounds = 3;
   std::vector<std::shared_ptr<const DeviceWeights>> weights;
   for (const int32_t width : {1024, 4096}) {
-    const MemoryCheckpoint checkpoint({.vocab_size = 512,
-                                       .d_model = 1024,
-                                       .d_kv = 64,
-                                       .num_heads = 4,
-                                       .d_ff = width,
-                                       .num_layers = 1,
-                                       .num_decoder_layers = 8,
-                                       .dtype = DType::kBFloat16});
-    weights.push_back(LoadWeights(checkpoint, DType::kBFloat16));
+    weights.push_back(LoadWideWeights({.d_model = 1024, .d_ff = width}));
   }
   const auto load_and_generate = [](const std::shared_ptr<const DeviceWeights>& model) {
-    return DrivenEngine(model, SmallOptions()).Generate({Request(3, 50, 12)})[0].tokens;
+    return DrivenEngine(model, TinyEngineOptions()).Generate({TinyRequest(3, 50, 12)})[0].tokens;
   };
   const std::vector<std::vector<int32_t>> alone = {load_and_generate(weights[0]),
                                                    load_and_generate(weights[1])};
@@ -295,7 +219,7 @@ TEST(CudaLoadTest, LargeEnginesThatLoadAtOnceGenerateAsOneThatLoadsAlone) {
 class CudaEncodeFaultTest : public testing::Test {
  protected:
   static CudaEngineOptions With(const FaultyCublasLt& lt) {
-    CudaEngineOptions options = SmallOptions();
+    CudaEngineOptions options = TinyEngineOptions();
     options.cublas_lt = lt.get();
     return options;
   }
@@ -317,7 +241,7 @@ class CudaEncodeFaultTest : public testing::Test {
   }
 
   FaultyCublasLt lt_;
-  DrivenEngine engine_{LoadWeights(*WriteAndLoad("faults", HalfShape(16)), DType::kFloat32),
+  DrivenEngine engine_{LoadWeights(*WriteAndLoad("faults", TinyHalfShape(16)), DType::kFloat32),
                        With(lt_)};
 };
 
@@ -331,23 +255,16 @@ TEST_F(CudaEncodeFaultTest, AnExceptionFailsItsEncodeAlone) {
 
 // Keys and values of 5 layers: 4 and 1 at a time for 512 tokens, all for 256.
 TEST(CudaTuningTest, EveryProductOfAnEncodeWasTuned) {
-  const MemoryCheckpoint checkpoint({.vocab_size = 512,
-                                     .d_model = 256,
-                                     .d_kv = 64,
-                                     .num_heads = 2,
-                                     .d_ff = 512,
-                                     .num_layers = 2,
-                                     .num_decoder_layers = 5,
-                                     .dtype = DType::kBFloat16});
+  const auto weights = LoadWideWeights({.num_heads = 2, .num_layers = 2, .num_decoder_layers = 5});
   const FaultyCublasLt lt;
-  CudaEngineOptions options = SmallOptions();
+  CudaEngineOptions options = TinyEngineOptions();
   options.max_active_sequences = 1;
   options.max_source_tokens = 512;
   options.cublas_lt = lt.get();
-  DrivenEngine engine(LoadWeights(checkpoint, DType::kBFloat16), options);
+  DrivenEngine engine(weights, options);
   const int64_t heuristics = lt.heuristics();
   EXPECT_GT(heuristics, 0);
-  for (const int32_t tokens : {512, 256}) engine.Generate({Request(1, tokens, 2)});
+  for (const int32_t tokens : {512, 256}) engine.Generate({TinyRequest(1, tokens, 2)});
   EXPECT_EQ(lt.heuristics(), heuristics);
 }
 
@@ -370,29 +287,29 @@ class CudaMemoryTest : public testing::Test {
       EXPECT_NE(engine.error().message.find(name), std::string::npos) << engine.error().message;
     }
     EXPECT_EQ(FreeBytes(), before);
-    DrivenEngine after(weights_, SmallOptions());
-    EXPECT_EQ(after.Generate({Request(1, 20, 5)})[0].tokens.size(), 5U);
+    DrivenEngine after(weights_, TinyEngineOptions());
+    EXPECT_EQ(after.Generate({TinyRequest(1, 20, 5)})[0].tokens.size(), 5U);
   }
 
   Notifier notifier_;
   std::shared_ptr<const DeviceWeights> weights_ =
-      LoadWeights(*WriteAndLoad("memory", HalfShape(16)), DType::kFloat32);
+      LoadWeights(*WriteAndLoad("memory", TinyHalfShape(16)), DType::kFloat32);
 };
 
 TEST_F(CudaMemoryTest, AKvCacheThatDoesNotFitIsNamed) {
-  CudaEngineOptions options = SmallOptions();
+  CudaEngineOptions options = TinyEngineOptions();
   options.kv_cache_bytes = int64_t{1} << 42;
   ExpectRefusedWithoutATrace(options, "'kv_cache_bytes'");
 }
 
 TEST_F(CudaMemoryTest, AKvCacheTooSmallForOneSequenceIsNamed) {
-  CudaEngineOptions options = SmallOptions();
+  CudaEngineOptions options = TinyEngineOptions();
   options.kv_cache_bytes = 1000;
   ExpectRefusedWithoutATrace(options, "'kv_cache_bytes'");
 }
 
 TEST_F(CudaMemoryTest, AShareTooSmallForOneBlockNamesTheOption) {
-  CudaEngineOptions options = SmallOptions();
+  CudaEngineOptions options = TinyEngineOptions();
   options.kv_cache_limit = 1000;
   ExpectRefusedWithoutATrace(options, "'kv_cache_bytes' is not set");
 }
@@ -400,18 +317,10 @@ TEST_F(CudaMemoryTest, AShareTooSmallForOneBlockNamesTheOption) {
 // Another model's load may have taken memory since the share was computed.
 TEST_F(CudaMemoryTest, TheDefaultKvCacheLeavesPartOfWhatIsFree) {
   constexpr int64_t kFree = int64_t{1} << 30;
-  const MemoryCheckpoint checkpoint({.vocab_size = 512,
-                                     .d_model = 256,
-                                     .d_kv = 64,
-                                     .num_heads = 16,
-                                     .d_ff = 512,
-                                     .num_layers = 1,
-                                     .num_decoder_layers = 8,
-                                     .dtype = DType::kBFloat16});
-  const auto weights = LoadWeights(checkpoint, DType::kBFloat16);
+  const auto weights = LoadWideWeights({.num_heads = 16, .num_decoder_layers = 8});
   const DeviceBuffer taken =
       ValueOf(DeviceBuffer::Allocate(static_cast<int64_t>(FreeBytes()) - kFree));
-  CudaEngineOptions options = SmallOptions();
+  CudaEngineOptions options = TinyEngineOptions();
   options.max_active_sequences = 32;
   options.max_source_tokens = 1024;
   DrivenEngine engine(weights, options);
@@ -419,21 +328,13 @@ TEST_F(CudaMemoryTest, TheDefaultKvCacheLeavesPartOfWhatIsFree) {
   const int64_t pool = engine.engine().info().total_blocks * kBlockBytes;
   EXPECT_LE(pool, kFree * 6 / 10);
   EXPECT_GE(pool, kFree * 5 / 10);
-  EXPECT_EQ(engine.Generate({Request(1, 20, 5)})[0].tokens.size(), 5U);
+  EXPECT_EQ(engine.Generate({TinyRequest(1, 20, 5)})[0].tokens.size(), 5U);
 }
 
 TEST_F(CudaMemoryTest, WeightsThatDoNotFitNameTheOptions) {
   // Some 70 MB in bfloat16.
-  const auto checkpoint = std::make_shared<MemoryCheckpoint>(TinyCheckpointOptions{
-      .vocab_size = 512,
-      .d_model = 1024,
-      .d_kv = 64,
-      .num_heads = 16,
-      .d_ff = 2048,
-      .num_layers = 2,
-      .num_decoder_layers = 2,
-      .dtype = DType::kBFloat16,
-  });
+  const auto checkpoint = std::make_shared<MemoryCheckpoint>(WideOptions(
+      {.d_model = 1024, .num_heads = 16, .d_ff = 2048, .num_layers = 2, .num_decoder_layers = 2}));
   EngineOptions options;
   options.kind = EngineKind::kCuda;
   options.max_active_sequences = 1;
@@ -455,7 +356,7 @@ TEST_F(CudaMemoryTest, WeightsThatDoNotFitNameTheOptions) {
 }
 
 TEST_F(CudaMemoryTest, BuffersThatDoNotFitNameTheOptions) {
-  CudaEngineOptions options = SmallOptions();
+  CudaEngineOptions options = TinyEngineOptions();
   // What the KV cache leaves is less than the 32 MiB that cuBLASLt works in.
   options.kv_cache_bytes = static_cast<int64_t>(FreeBytes()) - (int64_t{16} << 20);
   ExpectRefusedWithoutATrace(options, "'max_active_sequences'");
@@ -465,7 +366,7 @@ TEST_F(CudaMemoryTest, AnEngineLeavesNothingBehind) {
   std::vector<size_t> free_bytes;
   for (int i = 0; i < 4; ++i) {
     {
-      DrivenEngine engine(weights_, SmallOptions());
+      DrivenEngine engine(weights_, TinyEngineOptions());
       engine.Generate(SixRequests(5));
     }
     free_bytes.push_back(FreeBytes());

@@ -11,7 +11,6 @@
 #include "backend/cuda/cuda_engine_test_util.h"
 #include "backend/cuda/device_holder.h"
 #include "backend/cuda/pinned_buffer.h"
-#include "backend/testing/memory_checkpoint.h"
 
 namespace seq2seq {
 namespace {
@@ -47,15 +46,8 @@ DriverRequest Request(int32_t source_tokens, int32_t new_tokens) {
 // Decoding one sequence leaves most of the device idle: two engines that did not wait for each
 // other take hardly longer than one; two that did would take the sum.
 TEST(CudaOverlapTest, TimingOfTwoEnginesOnOneDevice) {
-  const MemoryCheckpoint checkpoint({.vocab_size = 512,
-                                     .d_model = 512,
-                                     .d_kv = 64,
-                                     .num_heads = 8,
-                                     .d_ff = 1024,
-                                     .num_layers = 2,
-                                     .num_decoder_layers = 12,
-                                     .dtype = DType::kBFloat16});
-  const auto weights = LoadWeights(checkpoint, DType::kBFloat16);
+  const auto weights = LoadWideWeights(
+      {.d_model = 512, .num_heads = 8, .d_ff = 1024, .num_layers = 2, .num_decoder_layers = 12});
   DrivenEngine one(weights, Options(1, 64));
   DrivenEngine other(weights, Options(1, 64));
   const auto time = [](DrivenEngine& engine) {
@@ -96,13 +88,7 @@ TEST(CudaOverlapTest, TimingOfTwoEnginesOnOneDevice) {
 // The default stream is busy all the while: what has to do with it, or with the whole device,
 // waits.
 TEST(CudaOverlapTest, NothingWaitsForTheDefaultStream) {
-  const MemoryCheckpoint checkpoint({.vocab_size = 512,
-                                     .d_model = 128,
-                                     .d_kv = 64,
-                                     .num_heads = 2,
-                                     .d_ff = 256,
-                                     .dtype = DType::kBFloat16});
-  DrivenEngine driven(LoadWeights(checkpoint, DType::kBFloat16), Options(2, 64));
+  DrivenEngine driven(LoadWideWeights({}), Options(2, 64));
   const std::vector<DriverRequest> requests = {Request(64, 20), Request(33, 10)};
   driven.Generate(requests);  // loads the kernels, which waits for the device
   const PinnedBuffer word = ValueOf(PinnedBuffer::Allocate(sizeof(HeldDevice)));
@@ -118,15 +104,8 @@ TEST(CudaOverlapTest, NothingWaitsForTheDefaultStream) {
 // An encode of 8,192 tokens fills the device for milliseconds. Steps of another sequence take turns
 // with slices of it, so that none waits for the whole.
 TEST(CudaOverlapTest, TimingOfStepsBesideAnEncode) {
-  const MemoryCheckpoint checkpoint({.vocab_size = 512,
-                                     .d_model = 1024,
-                                     .d_kv = 64,
-                                     .num_heads = 16,
-                                     .d_ff = 2816,
-                                     .num_layers = 24,
-                                     .num_decoder_layers = 4,
-                                     .dtype = DType::kBFloat16});
-  const auto weights = LoadWeights(checkpoint, DType::kBFloat16);
+  const auto weights = LoadWideWeights(
+      {.d_model = 1024, .num_heads = 16, .d_ff = 2816, .num_layers = 24, .num_decoder_layers = 4});
   DrivenEngine driven(weights, Options(2, 8192));
   driven.Generate({Request(64, 200), Request(8192, 1)});  // warms up
   std::vector<DriverSequence> sequences =

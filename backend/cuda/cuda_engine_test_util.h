@@ -6,8 +6,10 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -18,6 +20,8 @@
 #include "backend/engine/engine.h"
 #include "backend/model/checkpoint.h"
 #include "backend/testing/engine_driver.h"
+#include "backend/testing/memory_checkpoint.h"
+#include "backend/testing/tiny_checkpoint.h"
 
 namespace seq2seq {
 
@@ -31,6 +35,55 @@ T ValueOf(Result<T> result) {
 inline std::shared_ptr<const DeviceWeights> LoadWeights(const Checkpoint& checkpoint, DType dtype) {
   if (cudaSetDevice(0) != cudaSuccess) throw std::runtime_error("no CUDA device");
   return ValueOf(DeviceWeights::Load(checkpoint, dtype));
+}
+
+// A tiny checkpoint in a folder of this name; tests of one program may run side by side.
+inline std::shared_ptr<const Checkpoint> WriteAndLoad(const std::string& name,
+                                                      const TinyCheckpointOptions& options) {
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / name;
+  const Status written = WriteTinyCheckpoint(folder, options);
+  if (!written) throw std::runtime_error(written.error().message);
+  return ValueOf(Checkpoint::Load(folder));
+}
+
+// A tiny checkpoint with heads that tensor cores can do.
+inline TinyCheckpointOptions TinyHalfShape(int32_t d_kv) {
+  return {.vocab_size = 211, .d_model = 64, .d_kv = d_kv, .num_heads = 3, .d_ff = 104};
+}
+
+// What a test wants to be particular of a MemoryCheckpoint.
+struct WideShape {
+  int32_t d_model = 256;
+  int32_t num_heads = 4;
+  int32_t d_ff = 512;
+  int32_t num_layers = 1;
+  int32_t num_decoder_layers = 8;
+};
+
+// For MemoryCheckpoint: bfloat16 and heads of 64, which the kernels for compute capability 9.0
+// take.
+inline TinyCheckpointOptions WideOptions(const WideShape& shape) {
+  return {.vocab_size = 512,
+          .d_model = shape.d_model,
+          .d_kv = 64,
+          .num_heads = shape.num_heads,
+          .d_ff = shape.d_ff,
+          .num_layers = shape.num_layers,
+          .num_decoder_layers = shape.num_decoder_layers,
+          .dtype = DType::kBFloat16};
+}
+
+inline std::shared_ptr<const DeviceWeights> LoadWideWeights(const WideShape& shape) {
+  return LoadWeights(MemoryCheckpoint(WideOptions(shape)), DType::kBFloat16);
+}
+
+// For tiny checkpoints.
+inline CudaEngineOptions TinyEngineOptions() {
+  CudaEngineOptions options;
+  options.max_active_sequences = 6;
+  options.max_source_tokens = 200;
+  options.max_decoder_tokens = 100;
+  return options;
 }
 
 // An engine on device 0 and who plays its scheduler.

@@ -9,11 +9,9 @@
 
 #include <cstdint>
 
-namespace seq2seq::kernels {
+#include "backend/kernels/device_math.cuh"
 
-__device__ __forceinline__ uint32_t AddressInBlock(const void* shared) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
-}
+namespace seq2seq::kernels {
 
 // Before a thread stores to another block it must know that the block runs: all threads of the
 // cluster call MeetCluster() early, and AwaitCluster() before the first store. No order of memory
@@ -42,11 +40,11 @@ class Arrivals {
   // One thread, before its MeetCluster().
   __device__ __forceinline__ void Expect(uint32_t bytes) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(AddressInBlock(&barrier_))
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(SharedAddress(&barrier_))
                  : "memory");
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     asm volatile(
-        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(AddressInBlock(&barrier_)),
+        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(SharedAddress(&barrier_)),
         "r"(bytes)
         : "memory");
 #endif
@@ -64,7 +62,7 @@ class Arrivals {
           "selp.u32 %0, 1, 0, p;\n"
           "}\n"
           : "=r"(done)
-          : "r"(AddressInBlock(&barrier_))
+          : "r"(SharedAddress(&barrier_))
           : "memory");
     }
 #endif
@@ -100,7 +98,7 @@ class RemoteStore {
 
  private:
   __device__ __forceinline__ static uint32_t Map(const void* variable, int rank) {
-    uint32_t address = AddressInBlock(variable);
+    uint32_t address = SharedAddress(variable);
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("mapa.shared::cluster.u32 %0, %0, %1;" : "+r"(address) : "r"(rank));
 #endif

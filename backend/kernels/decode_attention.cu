@@ -110,18 +110,11 @@ __global__ void __launch_bounds__(kThreads)
 
   float query[kValues] = {};
   if (reader.has_dims()) {
-    const float* source = args.query +
-                          (int64_t{row} * args.layout.heads + head) * args.layout.head_dim +
-                          reader.dim();
-#pragma unroll
-    for (int i = 0; i < kValues; i += 4) {
-      const float4 four = __ldcg(reinterpret_cast<const float4*>(source + i));
-      query[i] = four.x * args.scale;
-      query[i + 1] = four.y * args.scale;
-      query[i + 2] = four.z * args.scale;
-      query[i + 3] = four.w * args.scale;
-    }
+    const int64_t begin_of_head = (int64_t{row} * args.layout.heads + head) * args.layout.head_dim;
+    LoadQuery(args.query + begin_of_head + reader.dim(), query);
   }
+#pragma unroll
+  for (int i = 0; i < kValues; ++i) query[i] *= args.scale;
   Partial<kValues> partial;
   for (int first = begin; first < end; first += kStride) {
     if (first != begin) reader.Load(first + group, end);

@@ -7,6 +7,7 @@
 #include "backend/kernels/decode_attention_parts.cuh"
 #include "backend/kernels/device_math.cuh"
 #include "backend/kernels/hopper.cuh"
+#include "backend/kernels/measured_device.h"
 #include "backend/kernels/operand_layout.h"
 #include "backend/kernels/projection_parts.cuh"
 #include "backend/kernels/tensor_map.h"
@@ -203,19 +204,6 @@ class StreamedRow {
   float next_bias_ = 0.0F;
 };
 
-__device__ __forceinline__ void LoadQuery(const DecodeAttentionArgs& args, int row, int head,
-                                          int dim, float (&query)[kDims]) {
-  const float* source = args.query + (int64_t{row} * args.layout.heads + head) * kHeadDim + dim;
-#pragma unroll
-  for (int i = 0; i < kDims; i += 4) {
-    const float4 four = LoadFresh(reinterpret_cast<const float4*>(source + i));
-    query[i] = four.x * args.scale;
-    query[i + 1] = four.y * args.scale;
-    query[i + 2] = four.z * args.scale;
-    query[i + 3] = four.w * args.scale;
-  }
-}
-
 template <typename T>
 __device__ __forceinline__ void StoreOutput(const DecodeAttentionArgs& args, int row, int head,
                                             int dim, const Partial<kDims>& partial) {
@@ -246,7 +234,9 @@ __global__ void __launch_bounds__(32)
   WaitForEarlierKernels();
   const int dim = static_cast<int>(threadIdx.x) % kLanes * kDims;
   float query[kDims];
-  LoadQuery(args, row, head, dim, query);
+  LoadQuery(args.query + (int64_t{row} * args.layout.heads + head) * kHeadDim + dim, query);
+#pragma unroll
+  for (int i = 0; i < kDims; ++i) query[i] *= args.scale;
   Partial<kDims> partial;
   streamed.Attend(query, &partial);
   MergeGroups<kLanes>(&partial);
@@ -271,7 +261,6 @@ StreamPlan PlanFor(int resident) {
 // gather where there is room first, so there is room for each multiprocessor's equal share alone,
 // up to a share that is enough to keep the memory busy.
 StreamPlan Plan(const DecodeAttentionArgs& args) {
-  constexpr int kMultiprocessors = 132;
   constexpr int kLeastResident = 4;
   // Few keys: what a ring of two brings before the wait is enough.
   constexpr int kSelfRing = 2;

@@ -46,6 +46,19 @@ __device__ __forceinline__ float DotOverLanes(const float (&query)[kValues],
   return score;
 }
 
+// Dimensions of a row's query, which an earlier kernel wrote.
+template <int kValues>
+__device__ __forceinline__ void LoadQuery(const float* source, float (&query)[kValues]) {
+#pragma unroll
+  for (int i = 0; i < kValues; i += 4) {
+    const float4 four = LoadFresh(reinterpret_cast<const float4*>(source + i));
+    query[i] = four.x;
+    query[i + 1] = four.y;
+    query[i + 2] = four.z;
+    query[i + 3] = four.w;
+  }
+}
+
 // Keys and values of a row's head, read by kThreads threads. kLanes threads share a key: each holds
 // kVector<T> of its dimensions, of kUnroll keys at a time.
 template <typename T, int kLanes, int kThreads>

@@ -46,6 +46,20 @@ __device__ __forceinline__ void Unpack(const uint4& bits, float (&values)[kVecto
   for (int i = 0; i < kVector<T>; ++i) values[i] = ToFloat(elements[i]);
 }
 
+// Two values in one register; float16 saturates.
+template <typename T>
+__device__ __forceinline__ uint32_t PackPair(float low, float high);
+template <>
+__device__ __forceinline__ uint32_t PackPair<__nv_bfloat16>(float low, float high) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+  return *reinterpret_cast<const uint32_t*>(&pair);
+}
+template <>
+__device__ __forceinline__ uint32_t PackPair<__half>(float low, float high) {
+  const __half2 pair(FromFloat<__half>(low), FromFloat<__half>(high));
+  return *reinterpret_cast<const uint32_t*>(&pair);
+}
+
 __device__ __forceinline__ float WarpSum(float value) {
 #pragma unroll
   for (int offset = 16; offset > 0; offset /= 2) {
@@ -86,6 +100,10 @@ __device__ __forceinline__ float ActivateFast(ActivationKind kind, float x) {
     default:
       return Activate(kind, x);
   }
+}
+
+__device__ __forceinline__ uint32_t SharedAddress(const void* shared) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
 }
 
 // d += a b for one 16 x 16 by 16 x 8 tile, sums in float (PTX mma.m16n8k16).

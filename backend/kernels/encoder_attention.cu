@@ -20,18 +20,11 @@ constexpr int kMaxDistance = 4096;
 template <int kHeadDim>
 constexpr int kRowStride = kHeadDim + 8;
 
-template <typename T>
-__device__ __forceinline__ uint32_t PackPair(float low, float high) {
-  T pair[2] = {FromFloat<T>(low), FromFloat<T>(high)};
-  return *reinterpret_cast<uint32_t*>(pair);
-}
-
 // Four 8 x 8 tiles, transposed: registers 2 i and 2 i + 1 are the B operand of column tile i.
 __device__ __forceinline__ void LoadTransposed(uint32_t (&regs)[4], const void* row) {
-  const uint32_t address = static_cast<uint32_t>(__cvta_generic_to_shared(row));
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(regs[0]), "=r"(regs[1]), "=r"(regs[2]), "=r"(regs[3])
-               : "r"(address));
+               : "r"(SharedAddress(row)));
 }
 
 // One block: one head's kQueryTile queries of one source; a warp has 16 of them. Flash attention

@@ -41,8 +41,8 @@ struct Reference {
                   head * shape.head_dim + d];
   }
 
-  void Append(int32_t first, int32_t length, int32_t query, int32_t head,
-              std::vector<double>* output) const {
+  // output: [head_dim]
+  void Attend(int32_t first, int32_t length, int32_t query, int32_t head, double* output) const {
     std::vector<double> weights;
     double sum = 0.0;
     for (int32_t key = 0; key < length; ++key) {
@@ -60,15 +60,17 @@ struct Reference {
     }
     for (int32_t d = 0; d < shape.head_dim; ++d) {
       double value = 0.0;
-      for (int32_t key = 0; key < length; ++key)
+      for (int32_t key = 0; key < length; ++key) {
         value += weights[key] * At(first + key, 2, head, d);
-      output->push_back(value / sum);
+      }
+      output[d] = value / sum;
     }
   }
 };
 
 TEST_P(EncoderAttentionGpuTest, MatchesDoublePrecision) {
-  const auto& [shape, type] = GetParam();
+  const Shape& shape = std::get<0>(GetParam());
+  const ElementType type = std::get<1>(GetParam());
   const int32_t inner = shape.heads * shape.head_dim;
   std::vector<QueryTile> tiles;
   int32_t tokens = 0;
@@ -101,14 +103,15 @@ TEST_P(EncoderAttentionGpuTest, MatchesDoublePrecision) {
   });
 
   const Reference reference{source.rounded(), bias.rounded(), shape, args.scale};
-  std::vector<double> expected;
+  std::vector<double> expected(int64_t{tokens} * inner);
   int32_t first = 0;
   for (const int32_t length : shape.lengths) {
-    for (int32_t query = 0; query < length; ++query) {
+    ForEach(length, [&](size_t query) {
       for (int32_t head = 0; head < shape.heads; ++head) {
-        reference.Append(first, length, query, head, &expected);
+        reference.Attend(first, length, static_cast<int32_t>(query), head,
+                         &expected[(first + query) * inner + head * shape.head_dim]);
       }
-    }
+    });
     first += length;
   }
   EXPECT_LE(RelativeError(output.Read(), expected), Tolerance(type));
@@ -123,7 +126,9 @@ const Shape kShapes[] = {
     {"BiasOfAll", 1, 64, {260}, 1024},
     {"NoBias", 3, 64, {100, 450}, 0},
     {"Wide", 1, 128, {40, 170, 129}, 30},
+    {"Widest", 1, 256, {20}, 30},
     {"Narrow", 3, 16, {12, 140, 3}, 30},
+    {"NarrowWithoutBias", 2, 32, {65, 64}, 0},
     // More than a block has on compute capabilities 8.6 and 8.9, and what one has there.
     {"WideBiasOnASmallDevice", 1, 128, {150}, 4096, 99 << 10},
     {"WideOnASmallDevice", 1, 128, {150}, 3900, 99 << 10},

@@ -5,11 +5,12 @@
 #include "backend/kernels/encoder_attention_kernels.h"
 #include "backend/kernels/hopper.cuh"
 #include "backend/kernels/tensor_map.h"
+#include "backend/kernels/wgmma.cuh"
 
 namespace seq2seq::kernels {
 namespace {
 
-constexpr int kHeadDim = kBoxColumns;
+constexpr int kHeadDim = 64;  // as wide as the swizzle of the copies: 128 bytes
 // A warpgroup has 64 queries.
 constexpr int kGroups = kQueryTile / 64;
 constexpr int kThreads = kGroups * 128;
@@ -248,8 +249,8 @@ __global__ void __launch_bounds__(kThreads, 2)
     char* keys = ring + i % kStages * 2 * kTileBytes;
     const int token = tile.first_token + i * kKeyTile;
     ArriveExpecting(barrier, 2 * kTileBytes);
-    CopyBox(keys, map, inner + column, token, barrier);
-    CopyBox(keys + kTileBytes, map, 2 * inner + column, token, barrier);
+    CopyBox(keys, map, barrier, inner + column, token);
+    CopyBox(keys + kTileBytes, map, barrier, 2 * inner + column, token);
   };
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {
@@ -260,8 +261,8 @@ __global__ void __launch_bounds__(kThreads, 2)
     FenceBarrierInit();
     ArriveExpecting(queries_there, groups * kTileBytes);
     for (int group = 0; group < groups; ++group) {
-      CopyBox(queries + group * kTileBytes, map, column,
-              tile.first_token + tile.first_query + group * 64, queries_there);
+      CopyBox(queries + group * kTileBytes, map, queries_there, column,
+              tile.first_token + tile.first_query + group * 64);
     }
     for (int i = 0; i < min(kStages, key_tiles); ++i) fetch(i);
   }
@@ -322,8 +323,14 @@ bool HopperAttentionTakes(ElementType type, const EncoderAttentionArgs& args) {
 cudaError_t LaunchHopperAttention(ElementType type, const EncoderAttentionArgs& args,
                                   const LaunchContext& context) {
   CUtensorMap map;
-  const cudaError_t error = MapMatrix(
-      {type, args.query_key_value, args.tokens, 3 * args.heads * args.head_dim}, kKeyTile, &map);
+  const auto columns = static_cast<uint64_t>(3 * args.heads * args.head_dim);
+  const cudaError_t error = EncodeTensorMap({.data = args.query_key_value,
+                                             .rank = 2,
+                                             .sizes = {columns, static_cast<uint64_t>(args.tokens)},
+                                             .strides = {2 * columns},
+                                             .box = {kHeadDim, kKeyTile},
+                                             .swizzle = CU_TENSOR_MAP_SWIZZLE_128B},
+                                            &map);
   if (error != cudaSuccess) return error;
   LaunchShape shape{dim3(args.heads, args.tile_count), dim3(kThreads)};
   shape.shared_bytes = SharedBytes(args.max_distance);

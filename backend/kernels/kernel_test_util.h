@@ -18,6 +18,7 @@
 #include <random>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "backend/kernels/activation_kind.h"
@@ -69,6 +70,41 @@ inline double Tolerance(ElementType type) {
   return type == ElementType::kFloat32 ? 1e-5 : type == ElementType::kFloat16 ? 2e-3 : 1e-2;
 }
 
+// Calls work(i) for i from 0 to count - 1 on all cores, in any order.
+template <typename Work>
+void ForEach(size_t count, const Work& work) {
+  const size_t threads = std::min<size_t>(count, std::max(1U, std::thread::hardware_concurrency()));
+  std::vector<std::jthread> workers;
+  for (size_t first = 0; first < threads; ++first) {
+    workers.emplace_back([&work, first, threads, count] {
+      for (size_t i = first; i < count; i += threads) work(i);
+    });
+  }
+}
+
+// The same by blocks of values: work(block, first, end).
+template <typename Work>
+void ForBlocks(size_t count, const Work& work) {
+  constexpr size_t kBlock = size_t{1} << 16;
+  ForEach((count + kBlock - 1) / kBlock, [&](size_t block) {
+    work(block, block * kBlock, std::min(count, (block + 1) * kBlock));
+  });
+}
+
+// A value's bytes in a number format, and back.
+template <typename T>
+double StoreAs(float value, unsigned char* bytes) {
+  const T stored(value);
+  std::memcpy(bytes, &stored, sizeof(T));
+  return static_cast<float>(stored);
+}
+template <typename T>
+double LoadAs(const unsigned char* bytes) {
+  T stored;
+  std::memcpy(&stored, bytes, sizeof(T));
+  return static_cast<float>(stored);
+}
+
 // Values on the device in some format, and what they are after rounding.
 class DeviceValues {
  public:
@@ -85,49 +121,48 @@ class DeviceValues {
   const std::vector<double>& rounded() const { return rounded_; }
 
   void Write(const std::vector<double>& values) {
-    std::vector<unsigned char> bytes(values.size() * ElementBytes(type_));
+    const size_t size = ElementBytes(type_);
+    std::vector<unsigned char> bytes(values.size() * size);
     rounded_.resize(values.size());
-    for (size_t i = 0; i < values.size(); ++i) {
-      const auto value = static_cast<float>(values[i]);
-      if (type_ == ElementType::kFloat32) {
-        std::memcpy(&bytes[4 * i], &value, 4);
-        rounded_[i] = value;
-      } else if (type_ == ElementType::kFloat16) {
-        const __half half = __float2half_rn(value);
-        std::memcpy(&bytes[2 * i], &half, 2);
-        rounded_[i] = __half2float(half);
-      } else {
-        const __nv_bfloat16 half = __float2bfloat16_rn(value);
-        std::memcpy(&bytes[2 * i], &half, 2);
-        rounded_[i] = __bfloat162float(half);
-      }
-    }
+    const auto store = [&]<typename T>(T) {
+      ForBlocks(values.size(), [&](size_t, size_t first, size_t end) {
+        for (size_t i = first; i < end; ++i) {
+          rounded_[i] = StoreAs<T>(static_cast<float>(values[i]), &bytes[i * size]);
+        }
+      });
+    };
+    WithType(store);
     CheckCuda(cudaMemcpy(data_, bytes.data(), bytes.size(), cudaMemcpyHostToDevice), "cudaMemcpy");
   }
 
   std::vector<double> Read() const {
-    std::vector<unsigned char> bytes(rounded_.size() * ElementBytes(type_));
+    const size_t size = ElementBytes(type_);
+    std::vector<unsigned char> bytes(rounded_.size() * size);
     CheckCuda(cudaMemcpy(bytes.data(), data_, bytes.size(), cudaMemcpyDeviceToHost), "cudaMemcpy");
     std::vector<double> values(rounded_.size());
-    for (size_t i = 0; i < values.size(); ++i) {
-      if (type_ == ElementType::kFloat32) {
-        float value = 0.0F;
-        std::memcpy(&value, &bytes[4 * i], 4);
-        values[i] = value;
-      } else if (type_ == ElementType::kFloat16) {
-        __half half;
-        std::memcpy(&half, &bytes[2 * i], 2);
-        values[i] = __half2float(half);
-      } else {
-        __nv_bfloat16 half;
-        std::memcpy(&half, &bytes[2 * i], 2);
-        values[i] = __bfloat162float(half);
-      }
-    }
+    const auto load = [&]<typename T>(T) {
+      ForBlocks(values.size(), [&](size_t, size_t first, size_t end) {
+        for (size_t i = first; i < end; ++i) values[i] = LoadAs<T>(&bytes[i * size]);
+      });
+    };
+    WithType(load);
     return values;
   }
 
  private:
+  // Calls work(T()) with the number format's type.
+  template <typename Work>
+  void WithType(const Work& work) const {
+    switch (type_) {
+      case ElementType::kFloat32:
+        return work(float());
+      case ElementType::kFloat16:
+        return work(__half());
+      case ElementType::kBfloat16:
+        return work(__nv_bfloat16());
+    }
+  }
+
   ElementType type_;
   void* data_ = nullptr;
   std::vector<double> rounded_;
@@ -174,11 +209,14 @@ inline double ExactActivation(ActivationKind kind, double x) {
   return NAN;
 }
 
+// Normal; the same on every machine.
 inline std::vector<double> RandomValues(size_t count, uint64_t seed, double scale = 1.0) {
-  std::mt19937_64 engine(seed);
-  std::normal_distribution<double> normal(0.0, scale);
   std::vector<double> values(count);
-  for (double& value : values) value = normal(engine);
+  ForBlocks(count, [&](size_t block, size_t first, size_t end) {
+    std::mt19937_64 engine(seed + 1'000'003 * block);
+    std::normal_distribution<double> normal(0.0, scale);
+    for (size_t i = first; i < end; ++i) values[i] = normal(engine);
+  });
   return values;
 }
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "backend/kernels/boxed_array.h"
 #include "backend/kernels/hopper.cuh"
+#include "backend/kernels/measured_device.h"
 #include "backend/kernels/projection_kernels.h"
 #include "backend/kernels/projection_parts.cuh"
 #include "backend/kernels/tensor_map.h"
@@ -19,11 +19,12 @@ template <typename Tile>
 cudaError_t EncodeWeights(const ProjectionArgs& args, CUtensorMap* map) {
   const auto tiles = static_cast<uint64_t>(TileCount(args.outputs));
   const auto chunks = static_cast<uint64_t>(ChunkCount(args.inputs));
-  return EncodeTensorMap<4>({args.weights,
-                             {kGroupElements, 2, tiles, chunks},
-                             {kGroupBytes, chunks * 2 * kGroupBytes, 2 * kGroupBytes},
-                             {kGroupElements, 2, Tile::kTiles, kStageChunks}},
-                            map);
+  return EncodeTensorMap({.data = args.weights,
+                          .rank = 4,
+                          .sizes = {kGroupElements, 2, tiles, chunks},
+                          .strides = {kGroupBytes, chunks * 2 * kGroupBytes, 2 * kGroupBytes},
+                          .box = {kGroupElements, 2, Tile::kTiles, kStageChunks}},
+                         map);
 }
 
 // The same for the rows of a block.
@@ -31,11 +32,12 @@ template <typename Tile>
 cudaError_t EncodeInputs(const ProjectionArgs& args, CUtensorMap* map) {
   const auto groups = static_cast<uint64_t>(args.row_capacity / 8);
   const auto chunks = static_cast<uint64_t>(ChunkCount(args.inputs));
-  return EncodeTensorMap<3>({args.input,
-                             {kGroupElements, groups, chunks},
-                             {kGroupBytes, groups * kGroupBytes},
-                             {kGroupElements, Tile::kRowTiles, kStageChunks}},
-                            map);
+  return EncodeTensorMap({.data = args.input,
+                          .rank = 3,
+                          .sizes = {kGroupElements, groups, chunks},
+                          .strides = {kGroupBytes, groups * kGroupBytes},
+                          .box = {kGroupElements, Tile::kRowTiles, kStageChunks}},
+                         map);
 }
 
 template <typename T, int kGroups, int kRows>
@@ -59,7 +61,6 @@ cudaError_t LaunchTyped(const ProjectionArgs& args, const WarpgroupPlan& plan,
   });
 }
 
-constexpr int kMultiprocessors = 132;
 constexpr int kMaxSplits = 4;
 // Shared memory for a block's stages and sums, by how many blocks a multiprocessor is to hold.
 constexpr int kBlockShared[] = {220 << 10, 110 << 10, 73 << 10};
@@ -92,11 +93,11 @@ cudaError_t LaunchHalf(const ProjectionArgs& args, const LaunchContext& context)
   const bool head = args.outputs >= kVocabularyOutputs;
   if (head && args.rows > 192) return LaunchPlanned<T, 2, 256>(args, 1, 1, context);
   if (args.rows > 192) return LaunchPlanned<T, 2, 128>(args, 216, 2, context);
-  if (head || args.rows > 128) return LaunchPlanned<T, 2, 64>(args, 132, 2, context);
+  if (head || args.rows > 128) return LaunchPlanned<T, 2, 64>(args, kMultiprocessors, 2, context);
   if (args.rows > 64 && args.outputs >= kManyOutputs) {
-    return LaunchPlanned<T, 2, 64>(args, 264, 2, context);
+    return LaunchPlanned<T, 2, 64>(args, 2 * kMultiprocessors, 2, context);
   }
-  return LaunchPlanned<T, 1, 64>(args, 264, 3, context);
+  return LaunchPlanned<T, 1, 64>(args, 2 * kMultiprocessors, 3, context);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #define SEQ2SEQ_BACKEND_KERNELS_PROJECTION_WARPGROUP_CUH_
 
 #include "backend/kernels/cluster.cuh"
+#include "backend/kernels/hopper.cuh"
 #include "backend/kernels/projection_epilogue.cuh"
 #include "backend/kernels/wgmma.cuh"
 
@@ -67,10 +68,10 @@ struct WarpgroupSums {
   __device__ __forceinline__ void Add(uint64_t weights, uint32_t inputs) {
 #pragma unroll
     for (int i = 0; i < kPairs; ++i) {
-      MultiplyWarpgroup<T>(pairs[i], weights, MatrixOperand(inputs + i * 128 * kChunkBytes));
+      MultiplyAsync<T>(pairs[i], weights, MatrixOperand(inputs + i * 128 * kChunkBytes));
     }
     if constexpr (kOdd) {
-      MultiplyWarpgroup<T>(odd, weights, MatrixOperand(inputs + kPairs * 128 * kChunkBytes));
+      MultiplyAsync<T>(odd, weights, MatrixOperand(inputs + kPairs * 128 * kChunkBytes));
     }
   }
   __device__ __forceinline__ float4 Of(int row_tile) const {

@@ -7,11 +7,45 @@
 namespace seq2seq::kernels {
 namespace {
 
+constexpr int32_t kCapacity = 8;
+constexpr float kEpsilon = 1e-6F;
+
+// What LaunchBeginPass leaves, of a bucket of three rows.
+struct BegunPass {
+  BegunPass(ElementType type, const StepHeader& step, const std::vector<int32_t>& row_slots,
+            const SlotTables& tables, const DeviceValues& embedding, const DeviceValues& norm)
+      : width(static_cast<int32_t>(norm.rounded().size())),
+        values(ElementType::kFloat32, Poison(size_t(kCapacity) * width)),
+        scaled(type, Poison(size_t(width + 31) / 32 * 32 * kCapacity)) {
+    const DeviceRecords<StepHeader> header({step});
+    const DeviceRecords<int32_t> rows(row_slots);
+    BeginPassArgs args;
+    args.header = header.data();
+    args.row_slots = rows.data();
+    args.rings = rings.data();
+    args.tables = tables;
+    args.rows = infos.data();
+    args.embedding = embedding.data();
+    args.norm_weight = norm.floats();
+    args.epsilon = kEpsilon;
+    args.norm_scale = scale.floats();
+    args.residual = {values.floats(), scaled.data(), sums.floats(), 4, width, kCapacity};
+    RunOnStream([&](cudaStream_t stream) { return LaunchBeginPass(type, args, 3, {stream}); });
+  }
+
+  int32_t width;
+  DeviceValues values;
+  DeviceValues scaled;
+  DeviceValues sums{ElementType::kFloat32, Poison(4 * kCapacity)};
+  DeviceValues scale{ElementType::kFloat32, Poison(kCapacity)};
+  DeviceRecords<RowInfo> infos{std::vector<RowInfo>(3)};
+  DeviceRecords<int32_t> rings{std::vector<int32_t>(3, -1)};
+};
+
 // A slot with three pending tokens and one without, over the three passes of a step.
 void TestBeginPass(ElementType type) {
   constexpr int32_t kWidth = 48;
   constexpr int32_t kVocabulary = 10;
-  constexpr int32_t kCapacity = 8;
   const DeviceRecords<SlotState> states(std::vector<SlotState>(4));
   const DeviceRecords<int32_t> pending(std::vector<int32_t>(4 * 5, -1));
   const DeviceRecords<int32_t> self_blocks(std::vector<int32_t>(4 * 2, -1));
@@ -47,27 +81,8 @@ void TestBeginPass(ElementType type) {
   const DeviceValues norm(ElementType::kFloat32, RandomValues(kWidth, 12));
   const int32_t tokens[3][2] = {{4, -1}, {5, -1}, {6, 9}};
   for (int32_t pass = 0; pass < 3; ++pass) {
-    const DeviceRecords<StepHeader> header({StepHeader{2, pass, 3, 1, 2}});
-    const DeviceRecords<int32_t> rows({2, 0});
-    const DeviceRecords<int32_t> rings({-1, -1, -1});
-    const DeviceRecords<RowInfo> infos(std::vector<RowInfo>(3));
-    const DeviceValues values(ElementType::kFloat32, Poison(kCapacity * kWidth));
-    const DeviceValues scaled(type, Poison(2 * kCapacity * 32));
-    const DeviceValues sums(ElementType::kFloat32, Poison(4 * kCapacity));
-    const DeviceValues scale(ElementType::kFloat32, Poison(kCapacity));
-    BeginPassArgs args;
-    args.header = header.data();
-    args.row_slots = rows.data();
-    args.rings = rings.data();
-    args.tables = tables;
-    args.rows = infos.data();
-    args.embedding = embedding.data();
-    args.norm_weight = norm.floats();
-    args.epsilon = 1e-6F;
-    args.norm_scale = scale.floats();
-    args.residual = {values.floats(), scaled.data(), sums.floats(), 4, kWidth, kCapacity};
-    RunOnStream([&](cudaStream_t stream) { return LaunchBeginPass(type, args, 3, {stream}); });
-    const std::vector<RowInfo> got = infos.Read();
+    const BegunPass begun(type, {2, pass, 3, 1, 2}, {2, 0}, tables, embedding, norm);
+    const std::vector<RowInfo> got = begun.infos.Read();
     const bool last = pass == 2;
     const std::string name = "pass " + std::to_string(pass);
     const int32_t choose = last ? RowInfo::kChoose | RowInfo::kBanEos : 0;
@@ -79,20 +94,22 @@ void TestBeginPass(ElementType type) {
               (!last || got[1].position == 20),
           name + ": the row without joins in the last pass");
     Check(got[2].flags == 0, name + ": a row beyond the plan's is idle");
-    Check(rings.Read() == std::vector<int32_t>({1, 1, 1}), name + ": the place for results");
+    Check(begun.rings.Read() == std::vector<int32_t>({1, 1, 1}), name + ": the place for results");
+    const std::vector<double> values = begun.values.Read();
+    const std::vector<double> scaled = begun.scaled.Read();
     std::vector<double> actual, expected;
     for (int32_t row = 0; row < 2; ++row) {
       if (tokens[pass][row] < 0) continue;
       double squares = 0.0;
       const double* x = &embedding.rounded()[tokens[pass][row] * kWidth];
       for (int32_t k = 0; k < kWidth; ++k) squares += x[k] * x[k];
-      const double exact_scale = 1.0 / std::sqrt(squares / kWidth + 1e-6);
+      const double exact_scale = 1.0 / std::sqrt(squares / kWidth + kEpsilon);
       expected.insert(expected.end(), {squares, exact_scale});
-      actual.insert(actual.end(), {sums.Read()[4 * row], scale.Read()[row]});
+      actual.insert(actual.end(), {begun.sums.Read()[4 * row], begun.scale.Read()[row]});
       for (int32_t k = 0; k < kWidth; ++k) {
         expected.insert(expected.end(), {x[k], x[k] * norm.rounded()[k] * exact_scale});
-        actual.insert(actual.end(), {values.Read()[row * kWidth + k],
-                                     scaled.Read()[BlockedPlace(type, row, k, kCapacity)]});
+        actual.insert(actual.end(),
+                      {values[row * kWidth + k], scaled[BlockedPlace(type, row, k, kCapacity)]});
       }
     }
     CheckClose(actual, expected, Tolerance(type),
@@ -152,37 +169,20 @@ TEST_P(BeginPassTest, EndedSlotsAreIdleAndTheRestKeepsItsFlags) {
   const SlotTables tables{states.data(), lists.data(), lists.data(), lists.data(), 1, 1, 1};
   const DeviceValues embedding(GetParam(), RandomValues(3 * kWidth, 31));
   const DeviceValues norm(ElementType::kFloat32, RandomValues(kWidth, 32));
-  const DeviceRecords<StepHeader> header({StepHeader{kRows, 0, 1, 2, 3}});
-  const DeviceRecords<int32_t> rows({0, 1, 2});
-  const DeviceRecords<int32_t> rings({-1, -1, -1});
-  const DeviceRecords<RowInfo> infos(std::vector<RowInfo>(3));
-  const DeviceValues values(ElementType::kFloat32, Poison(kRows * kWidth));
-  const DeviceValues scaled(GetParam(), Poison(2080 * 8));
-  const DeviceValues sums(ElementType::kFloat32, Poison(kRows * 4));
-  const DeviceValues scale(ElementType::kFloat32, Poison(kRows));
-  BeginPassArgs args;
-  args.header = header.data();
-  args.row_slots = rows.data();
-  args.rings = rings.data();
-  args.tables = tables;
-  args.rows = infos.data();
-  args.embedding = embedding.data();
-  args.norm_weight = norm.floats();
-  args.epsilon = 1e-6F;
-  args.norm_scale = scale.floats();
-  args.residual = {values.floats(), scaled.data(), sums.floats(), 4, kWidth, 8};
-  RunOnStream([&](cudaStream_t stream) { return LaunchBeginPass(GetParam(), args, 3, {stream}); });
-  const std::vector<RowInfo> got = infos.Read();
+  const BegunPass begun(GetParam(), {kRows, 0, 1, 2, 3}, {0, 1, 2}, tables, embedding, norm);
+  const std::vector<RowInfo> got = begun.infos.Read();
   EXPECT_EQ(got[0].flags, 0);
   EXPECT_EQ(got[1].flags, RowInfo::kActive | RowInfo::kChoose | RowInfo::kBanEos);
   EXPECT_EQ(got[2].flags, RowInfo::kActive | RowInfo::kChoose | RowInfo::kSample);
-  EXPECT_EQ(rings.Read(), (std::vector<int32_t>{2, 2, 2}));
+  EXPECT_EQ(begun.rings.Read(), (std::vector<int32_t>{2, 2, 2}));
   std::vector<double> expected;
   for (const int32_t token : {0, 2, 1}) {
     const auto first = embedding.rounded().begin() + token * kWidth;
     expected.insert(expected.end(), first, first + kWidth);
   }
-  EXPECT_EQ(values.Read(), expected);
+  std::vector<double> values = begun.values.Read();
+  values.resize(expected.size());
+  EXPECT_EQ(values, expected);
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, BeginPassTest, testing::ValuesIn(kElementTypes), TypeParamName);

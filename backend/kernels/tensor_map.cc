@@ -17,21 +17,15 @@ EncodeTiled FindEncodeTiled() {
 
 }  // namespace
 
-cudaError_t MapMatrix(const MappedMatrix& matrix, int32_t box_rows, CUtensorMap* map) {
+cudaError_t EncodeTensorMap(const BoxedArray& array, CUtensorMap* map) {
   static const EncodeTiled encode = FindEncodeTiled();
   if (encode == nullptr) return cudaErrorNotSupported;
-  const auto columns = static_cast<cuuint64_t>(matrix.columns);
-  const cuuint64_t sizes[] = {columns, static_cast<cuuint64_t>(matrix.rows)};
-  const cuuint64_t strides[] = {columns * 2};
-  const cuuint32_t box[] = {kBoxColumns, static_cast<cuuint32_t>(box_rows)};
-  const cuuint32_t steps[] = {1, 1};
+  constexpr std::array<uint32_t, BoxedArray::kMaxRank> kSteps = {1, 1, 1, 1};
   const CUresult result =
-      encode(map,
-             matrix.type == ElementType::kFloat16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
-                                                  : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-             2, const_cast<void*>(matrix.data), sizes, strides, box, steps,
-             CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+      encode(map, CU_TENSOR_MAP_DATA_TYPE_UINT16, array.rank, const_cast<void*>(array.data),
+             array.sizes.data(), array.strides.data(), array.box.data(), kSteps.data(),
+             CU_TENSOR_MAP_INTERLEAVE_NONE, array.swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 

@@ -17,17 +17,6 @@ namespace {
 constexpr float kLogprobTolerance = 1e-4F;
 constexpr int32_t kEos = 1;
 
-DriverRequest Request(int32_t seed, int32_t source_length, int32_t new_tokens) {
-  DriverRequest request;
-  for (int32_t i = 0; i < source_length; ++i) {
-    request.source.push_back(2 + (seed * 13 + i * 7 + i * i) % 38);
-  }
-  request.max_new_tokens = new_tokens;
-  request.min_new_tokens = new_tokens;
-  request.sampling.return_logprobs = true;
-  return request;
-}
-
 // Blocks for a source, from the end of the pool: the driver takes them from its begin.
 std::vector<BlockId> LastBlocks(const Engine& engine, int32_t tokens) {
   const EngineInfo& info = engine.info();
@@ -124,7 +113,7 @@ DriverSequence EngineConformanceTest::Alone(const DriverRequest& request) {
 
 TEST_P(EngineConformanceTest, CompanyChangesNothing) {
   std::vector<DriverRequest> requests;
-  for (int32_t i = 0; i < 6; ++i) requests.push_back(Request(i, 1 + 37 * i, 10 + 9 * i));
+  for (int32_t i = 0; i < 6; ++i) requests.push_back(TinyRequest(i, 1 + 37 * i, 10 + 9 * i));
   requests[3].sampling.do_sample = true;
   requests[3].sampling.seed = 77;
   auto together = driver_->Generate(requests);
@@ -142,7 +131,7 @@ TEST_P(EngineConformanceTest, WhatIsInFlightAtOnceChangesNothing) {
   EngineDriver driver(&watched, &notifier_);
   std::vector<DriverRequest> requests;
   for (int32_t i = 0; i < 6; ++i) {
-    requests.push_back(Request(i, 1 + 37 * i, 40 - 6 * i));
+    requests.push_back(TinyRequest(i, 1 + 37 * i, 40 - 6 * i));
     requests.back().min_new_tokens = 0;
   }
   std::vector<std::vector<DriverSequence>> runs;
@@ -173,7 +162,7 @@ TEST_P(EngineConformanceTest, WhatIsInFlightAtOnceChangesNothing) {
 }
 
 TEST_P(EngineConformanceTest, JoiningMidRunEqualsAlone) {
-  const std::vector<DriverRequest> requests = {Request(1, 50, 60), Request(2, 9, 40)};
+  const std::vector<DriverRequest> requests = {TinyRequest(1, 50, 60), TinyRequest(2, 9, 40)};
   auto first = driver_->Encode({&requests[0], 1});
   ASSERT_TRUE(first);
   driver_->Enter(&(*first)[0]);
@@ -192,7 +181,7 @@ TEST_P(EngineConformanceTest, JoiningMidRunEqualsAlone) {
 }
 
 TEST_P(EngineConformanceTest, APausedSequenceComesBackInAnotherSlot) {
-  const std::vector<DriverRequest> requests = {Request(1, 50, 45), Request(2, 9, 45)};
+  const std::vector<DriverRequest> requests = {TinyRequest(1, 50, 45), TinyRequest(2, 9, 45)};
   const DriverSequence truth = Alone(requests[0]);
   auto sequences = driver_->Encode(requests);
   ASSERT_TRUE(sequences);
@@ -217,14 +206,15 @@ TEST_P(EngineConformanceTest, APausedSequenceComesBackInAnotherSlot) {
 // Forcing the first tokens of an answer as a prefix must bring the rest of it; the prefix is longer
 // than one pass of the decoder takes, and than one step does.
 TEST_P(EngineConformanceTest, APrefixContinuesLikeTheWholeAnswer) {
-  const DriverSequence whole = Alone(Request(5, 30, 150));
+  const DriverSequence whole = Alone(TinyRequest(5, 30, 150));
   for (int32_t forced : {1, 14, 15, 16, 17, 30, 31, 32, 33, 70, 149}) {
     SCOPED_TRACE(forced);
-    DriverRequest request = Request(5, 30, 150 - forced);
+    DriverRequest request = TinyRequest(5, 30, 150 - forced);
     request.prefix.insert(request.prefix.end(), whole.tokens.begin(),
                           whole.tokens.begin() + forced);
     // Beside others, so that passes are cut within the prefix.
-    const std::vector<DriverRequest> requests = {Request(6, 4, 3), request, Request(7, 44, 5)};
+    const std::vector<DriverRequest> requests = {TinyRequest(6, 4, 3), request,
+                                                 TinyRequest(7, 44, 5)};
     driver_->Reset();
     auto sequences = driver_->Generate(requests);
     ASSERT_TRUE(sequences) << sequences.error().message;
@@ -238,7 +228,7 @@ TEST_P(EngineConformanceTest, LimitsCountFromTheEndOfAPrefix) {
   constexpr int32_t kForced = 40;
   int found = 0;
   for (int32_t seed = 0; seed < 400 && found < 3; ++seed) {
-    DriverRequest request = Request(seed, 3 + seed % 20, kForced + 60);
+    DriverRequest request = TinyRequest(seed, 3 + seed % 20, kForced + 60);
     request.min_new_tokens = kForced + 5;
     const DriverSequence whole = Alone(request);
     if (whole.stop != StopReason::kEos) continue;
@@ -261,8 +251,8 @@ TEST_P(EngineConformanceTest, LimitsCountFromTheEndOfAPrefix) {
 
 TEST_P(EngineConformanceTest, LongSourcesEncodeLikeShortOnes) {
   // More tokens than an engine may encode at once; neighbours share slices with it.
-  const std::vector<DriverRequest> requests = {Request(1, 100, 12), Request(2, 2500, 12),
-                                               Request(3, 700, 12), Request(4, 130, 12)};
+  const std::vector<DriverRequest> requests = {TinyRequest(1, 100, 12), TinyRequest(2, 2500, 12),
+                                               TinyRequest(3, 700, 12), TinyRequest(4, 130, 12)};
   auto together = driver_->Generate(requests);
   ASSERT_TRUE(together) << together.error().message;
   for (size_t i = 0; i < requests.size(); ++i) ExpectSame(Alone(requests[i]), (*together)[i]);
@@ -271,7 +261,7 @@ TEST_P(EngineConformanceTest, LongSourcesEncodeLikeShortOnes) {
 TEST_P(EngineConformanceTest, StopsAtEosAndMasksTheSlotAfterwards) {
   // Some source of a few ends by itself within 150 tokens; min_new_tokens then moves its end.
   for (int32_t seed = 0; seed < 400; ++seed) {
-    DriverRequest request = Request(seed, 3 + seed % 20, 150);
+    DriverRequest request = TinyRequest(seed, 3 + seed % 20, 150);
     request.min_new_tokens = 0;
     DriverSequence sequence = Alone(request);
     if (sequence.stop != StopReason::kEos) continue;
@@ -300,8 +290,8 @@ TEST_P(EngineConformanceTest, StopsAtEosAndMasksTheSlotAfterwards) {
 }
 
 TEST_P(EngineConformanceTest, ABadSourceFailsAlone) {
-  std::vector<DriverRequest> requests = {Request(1, 20, 8), Request(2, 20, 8), Request(3, 20, 8),
-                                         Request(4, 20, 8)};
+  std::vector<DriverRequest> requests = {TinyRequest(1, 20, 8), TinyRequest(2, 20, 8),
+                                         TinyRequest(3, 20, 8), TinyRequest(4, 20, 8)};
   requests[0].source[7] = 40;
   requests[1].source[0] = -1;
   requests[2].source.clear();
@@ -321,7 +311,7 @@ TEST_P(EngineConformanceTest, ASourceAboveTheLimitIsRefusedInABatchToo) {
   options_.max_source_tokens = 30;
   Make();
   auto sequences =
-      driver_->Generate(std::vector<DriverRequest>{Request(1, 31, 8), Request(2, 30, 8)});
+      driver_->Generate(std::vector<DriverRequest>{TinyRequest(1, 31, 8), TinyRequest(2, 30, 8)});
   ASSERT_TRUE(sequences) << sequences.error().message;
   ASSERT_FALSE((*sequences)[0].status);
   EXPECT_NE((*sequences)[0].status.error().message.find("30"), std::string::npos);
@@ -329,7 +319,7 @@ TEST_P(EngineConformanceTest, ASourceAboveTheLimitIsRefusedInABatchToo) {
 }
 
 TEST_P(EngineConformanceTest, APlanThatBreaksTheAgreementChangesNothing) {
-  const DriverRequest request = Request(1, 20, 10);
+  const DriverRequest request = TinyRequest(1, 20, 10);
   auto sequences = driver_->Encode({&request, 1});
   ASSERT_TRUE(sequences);
   StepPlan plan;
@@ -369,7 +359,7 @@ TEST_P(EngineConformanceTest, APlanThatBreaksTheAgreementChangesNothing) {
 }
 
 TEST_P(EngineConformanceTest, EncodesRunBesideSteps) {
-  const std::vector<DriverRequest> requests = {Request(1, 20, 150), Request(2, 2900, 6)};
+  const std::vector<DriverRequest> requests = {TinyRequest(1, 20, 150), TinyRequest(2, 2900, 6)};
   auto first = driver_->Encode({&requests[0], 1});
   ASSERT_TRUE(first);
   const std::vector<BlockId> cross = LastBlocks(*engine_, 2900);
@@ -393,7 +383,7 @@ TEST_P(EngineConformanceTest, EncodesRunBesideSteps) {
 }
 
 TEST_P(EngineConformanceTest, CanBeDestroyedWithWorkInFlight) {
-  const DriverRequest request = Request(1, 2900, 100);
+  const DriverRequest request = TinyRequest(1, 2900, 100);
   const std::vector<BlockId> cross = LastBlocks(*engine_, 2900);
   const EncodeItem item{1, request.source, cross};
   ASSERT_TRUE(engine_->StartEncode({&item, 1}));

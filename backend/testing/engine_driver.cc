@@ -23,6 +23,17 @@ Status WaitUntil(Notifier* notifier, const Poll& poll) {
 
 }  // namespace
 
+DriverRequest TinyRequest(int32_t seed, int32_t source_length, int32_t new_tokens) {
+  DriverRequest request;
+  for (int32_t i = 0; i < source_length; ++i) {
+    request.source.push_back(2 + (seed * 13 + i * 7 + i * i) % 38);
+  }
+  request.min_new_tokens = new_tokens;
+  request.max_new_tokens = new_tokens;
+  request.sampling.return_logprobs = true;
+  return request;
+}
+
 EngineDriver::EngineDriver(Engine* engine, Notifier* notifier)
     : engine_(engine), notifier_(notifier) {
   plan_.Reserve(engine->info().max_slots);
@@ -140,7 +151,7 @@ BindRecord EngineDriver::RecordFor(const DriverSequence& sequence) const {
   return record;
 }
 
-Status EngineDriver::LaunchRows(std::span<DriverSequence* const> rows) {
+Status EngineDriver::LaunchStep(std::span<DriverSequence* const> rows) {
   ++plan_.step;
   plan_.Clear();
   plan_.unbind.swap(unbind_);
@@ -191,9 +202,13 @@ Result<bool> EngineDriver::TakeStep() {
   return true;
 }
 
-Status EngineDriver::Step(std::span<DriverSequence* const> rows) {
-  SEQ2SEQ_RETURN_IF_ERROR(LaunchRows(rows));
+Status EngineDriver::AwaitStep() {
   return WaitUntil(notifier_, [&] { return TakeStep(); });
+}
+
+Status EngineDriver::Step(std::span<DriverSequence* const> rows) {
+  SEQ2SEQ_RETURN_IF_ERROR(LaunchStep(rows));
+  return AwaitStep();
 }
 
 // Launches a step of all sequences that may have more tokens to come; false if there is none.
@@ -209,7 +224,7 @@ Result<bool> EngineDriver::LaunchReady(std::span<DriverSequence> sequences, Deco
     rows.push_back(&sequence);
   }
   if (rows.empty()) return false;
-  SEQ2SEQ_RETURN_IF_ERROR(LaunchRows(rows));
+  SEQ2SEQ_RETURN_IF_ERROR(LaunchStep(rows));
   return true;
 }
 

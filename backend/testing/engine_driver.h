@@ -27,6 +27,10 @@ struct DriverRequest {
   SamplingOptions sampling;
 };
 
+// A request of tiny checkpoints for just so many new tokens, with their log-probabilities: each
+// seed has another source, of tokens from 2 to 39.
+DriverRequest TinyRequest(int32_t seed, int32_t source_length, int32_t new_tokens);
+
 // A sequence, from its submission on.
 struct DriverSequence {
   DriverRequest request;
@@ -77,6 +81,10 @@ class EngineDriver {
   void Leave(DriverSequence* sequence);
   // One step of these sequences; all are in slots.
   [[nodiscard]] Status Step(std::span<DriverSequence* const> rows);
+  // A step's halves, so that several may be in flight: its launch, and the wait for the end of the
+  // oldest.
+  [[nodiscard]] Status LaunchStep(std::span<DriverSequence* const> rows);
+  [[nodiscard]] Status AwaitStep();
 
   // Encodes and decodes all requests to their ends (max_slots at most), with as many encodes and
   // steps in flight as the engine takes.
@@ -101,7 +109,6 @@ class EngineDriver {
   Status StartEncodes(std::span<DriverSequence> sequences);
   bool TakeEncoded(std::span<DriverSequence> sequences);
   BindRecord RecordFor(const DriverSequence& sequence) const;
-  Status LaunchRows(std::span<DriverSequence* const> rows);
   Result<bool> TakeStep();
   Result<bool> LaunchReady(std::span<DriverSequence> sequences, DecodeStart start);
   void NoteStepEnd(size_t sequences);

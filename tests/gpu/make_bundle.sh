@@ -6,7 +6,11 @@
 #
 # Environment: PYTHON_VERSION, of the other machine (default 3.12).
 set -euo pipefail
-mkdir -p "${1:?usage: $0 FOLDER}"
+if (($# != 1)) || [[ "$1" == -* ]]; then
+  sed -n '2,/^set /s/^# \?//p' "${BASH_SOURCE[0]}" >&2
+  exit 2
+fi
+mkdir -p "$1"
 folder="$(cd "$1" && pwd)"
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 scratch="$(mktemp -d)"
