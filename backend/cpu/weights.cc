@@ -113,22 +113,45 @@ void AddStack(const StackWeights& from, const std::string& name, Stack* to, Pack
   to->final_norm = ToFloats(from.final_norm.weight);
 }
 
-Status CheckSupported(const ModelSpec& spec) {
-  if (spec.norm == NormKind::kRms && spec.norm_placement == NormPlacement::kPre &&
-      spec.final_norm && spec.positions == PositionKind::kRelativeBuckets) {
-    return OkStatus();
+bool HasNormBias(const Checkpoint& checkpoint) {
+  for (const StackWeights* stack : {&checkpoint.encoder(), &checkpoint.decoder()}) {
+    if (stack->final_norm.bias.present()) return true;
+    for (const LayerWeights& layer : stack->layers) {
+      if (layer.self_attention.norm.bias.present() || layer.cross_attention.norm.bias.present() ||
+          layer.ffn.norm.bias.present()) {
+        return true;
+      }
+    }
   }
-  return Unsupported(Format(
-      "the CPU engine computes models with RMS norms before each block and relative positions; "
-      "model type '{}' has others",
-      spec.model_type));
+  return false;
+}
+
+// What the model has that this engine does not compute, or null.
+const char* UnsupportedPart(const Checkpoint& checkpoint) {
+  const ModelSpec& spec = checkpoint.spec();
+  if (spec.norm != NormKind::kRms) return "norms other than RMSNorm";
+  if (spec.norm_placement != NormPlacement::kPre) return "norms behind sub-layers";
+  if (!spec.final_norm) return "no final norm";
+  if (spec.positions != PositionKind::kRelativeBuckets) return "a table of positions";
+  if (spec.embedding_norm) return "a norm of embeddings";
+  if (spec.embedding_scale != 1.0F) return "scaled embeddings";
+  if (HasNormBias(checkpoint)) return "norms with biases";
+  if (checkpoint.decoder().logits_bias.present()) return "biases of the logits";
+  return nullptr;
+}
+
+Status CheckSupported(const Checkpoint& checkpoint) {
+  const char* part = UnsupportedPart(checkpoint);
+  if (part == nullptr) return OkStatus();
+  return Unsupported(Format("the CPU engine does not compute models like this of type '{}': {}",
+                            checkpoint.spec().model_type, part));
 }
 
 }  // namespace
 
 Result<std::shared_ptr<const Weights>> Weights::Make(const Checkpoint& checkpoint,
                                                      std::optional<DType> dtype) {
-  SEQ2SEQ_RETURN_IF_ERROR(CheckSupported(checkpoint.spec()));
+  SEQ2SEQ_RETURN_IF_ERROR(CheckSupported(checkpoint));
   try {
     auto weights = std::make_shared<Weights>();
     SEQ2SEQ_RETURN_IF_ERROR(weights->Fill(checkpoint, dtype));

@@ -4,10 +4,13 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "backend/core/status.h"
 #include "backend/model/checkpoint.h"
+#include "backend/testing/memory_checkpoint.h"
 #include "backend/testing/tiny_checkpoint.h"
 
 namespace seq2seq::cpu {
@@ -42,6 +45,49 @@ TEST(WeightsTest, ACheckpointCanBePackedAgainWhateverItsAlignment) {
     }
   }
 }
+
+struct Refusal {
+  const char* name;
+  void (*change)(MemoryCheckpointOptions*);
+  const char* words;
+};
+
+class WeightsRefusalTest : public testing::TestWithParam<Refusal> {};
+
+TEST_P(WeightsRefusalTest, NamesWhatIsNotComputed) {
+  MemoryCheckpointOptions options;
+  options.spec.vocab_size = 10;
+  options.spec.d_model = 8;
+  options.spec.head_dim = 4;
+  options.spec.encoder = {.layers = 1, .heads = 2, .d_ff = 8};
+  options.spec.decoder = options.spec.encoder;
+  options.spec.relative_positions = {.buckets = 8, .max_distance = 20};
+  options.spec.max_positions = 12;
+  ASSERT_TRUE(Weights::Make(MemoryCheckpoint(options), std::nullopt));
+  GetParam().change(&options);
+  const auto weights = Weights::Make(MemoryCheckpoint(options), std::nullopt);
+  ASSERT_FALSE(weights);
+  EXPECT_EQ(weights.error().code, ErrorCode::kUnsupported);
+  EXPECT_NE(weights.error().message.find(GetParam().words), std::string::npos)
+      << weights.error().message;
+}
+
+using Options = MemoryCheckpointOptions;
+
+INSTANTIATE_TEST_SUITE_P(
+    Parts, WeightsRefusalTest,
+    testing::ValuesIn(std::vector<Refusal>{
+        {"LayerNorm", [](Options* o) { o->spec.norm = NormKind::kLayer; }, "other than RMSNorm"},
+        {"PostNorm", [](Options* o) { o->spec.norm_placement = NormPlacement::kPost; },
+         "behind sub-layers"},
+        {"NoFinalNorm", [](Options* o) { o->spec.final_norm = false; }, "no final norm"},
+        {"Table", [](Options* o) { o->spec.positions = PositionKind::kTable; },
+         "table of positions"},
+        {"EmbeddingNorm", [](Options* o) { o->spec.embedding_norm = true; }, "norm of embeddings"},
+        {"EmbeddingScale", [](Options* o) { o->spec.embedding_scale = 2.0F; }, "scaled embeddings"},
+        {"NormBiases", [](Options* o) { o->biases = true; }, "norms with biases"},
+    }),
+    [](const testing::TestParamInfo<Refusal>& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace seq2seq::cpu

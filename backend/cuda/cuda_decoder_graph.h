@@ -9,6 +9,8 @@
 #include "backend/cuda/cuda_decoder.h"
 #include "backend/cuda/cuda_status.h"
 #include "backend/cuda/device_weights.h"
+#include "backend/cuda/layer_norms.h"
+#include "backend/kernels/layer_norm.h"
 #include "backend/kernels/projected_attention.h"
 
 namespace seq2seq {
@@ -26,7 +28,11 @@ inline int32_t SumStride(const ModelSpec& spec) {
 class CudaDecoder::GraphBuilder {
  public:
   GraphBuilder(const CudaDecoder& decoder, int32_t rows)
-      : d_(decoder), weights_(*decoder.weights_), spec_(decoder.weights_->spec), rows_(rows) {}
+      : d_(decoder),
+        weights_(*decoder.weights_),
+        spec_(decoder.weights_->spec),
+        rows_(rows),
+        splits_norm_(spec_.norm == NormKind::kRms) {}
 
   // What a pass starts with, unless the last kernel of the step before has done it.
   Status Begin() const {
@@ -37,6 +43,7 @@ class CudaDecoder::GraphBuilder {
 
   // The pass itself, for a graph's capture.
   Status Queue() {
+    if (!splits_norm_) SEQ2SEQ_RETURN_IF_ERROR(StartRows());
     for (size_t layer = 0; layer < weights_.decoder.size(); ++layer) {
       SEQ2SEQ_RETURN_IF_ERROR(SelfAttention(layer));
       SEQ2SEQ_RETURN_IF_ERROR(CrossAttention(layer));
@@ -78,17 +85,18 @@ class CudaDecoder::GraphBuilder {
     args.rows = d_.row_infos_.as<kernels::RowInfo>();
     args.rings = d_.rings_.as<int32_t>();
     args.embedding = weights_.decoder_embedding_data();
-    args.norm_weight = weights_.decoder[0].self_norm.as<float>();
+    args.norm_weight = weights_.decoder[0].self_norm.weight.as<float>();
     args.epsilon = spec_.norm_epsilon;
     args.norm_scale = NormScale(0);
     args.residual = ResidualStream();
     return args;
   }
 
-  kernels::ProjectionArgs Projection(const DeviceBuffer& weights, int32_t outputs, int32_t inputs,
+  kernels::ProjectionArgs Projection(const LinearOnDevice& weights, int32_t outputs, int32_t inputs,
                                      const void* input) const {
     kernels::ProjectionArgs args;
-    args.weights = weights.as();
+    args.weights = weights.weight.as();
+    args.bias = weights.bias.as<float>();
     args.outputs = outputs;
     args.inputs = inputs;
     args.input = input;
@@ -100,8 +108,9 @@ class CudaDecoder::GraphBuilder {
   }
 
   // A projection of the normed residual stream.
-  kernels::ProjectionArgs NormedProjection(const DeviceBuffer& weights, int32_t outputs) {
+  kernels::ProjectionArgs NormedProjection(const LinearOnDevice& weights, int32_t outputs) {
     kernels::ProjectionArgs args = Projection(weights, outputs, spec_.d_model, d_.scaled_.as());
+    if (!splits_norm_) return args;
     args.factor.sum_squares = d_.sum_squares_.as<float>();
     args.factor.sum_stride = SumStride(spec_);
     args.factor.parts = sum_parts_;
@@ -113,16 +122,43 @@ class CudaDecoder::GraphBuilder {
     return args;
   }
 
-  // A projection added to the residual stream, made ready for `next_norm`.
-  Status AddToResidual(const DeviceBuffer& weights, int32_t inputs, const void* input,
-                       const DeviceBuffer& next_norm) {
+  // A projection added to the residual stream, and the norm behind it, or of a split norm the first
+  // half. Where a norm is not split, what the projection writes for one is overwritten.
+  Status AddToResidual(const LinearOnDevice& weights, int32_t inputs, const void* input,
+                       const NormOnDevice& norm) {
     kernels::ProjectionArgs args = Projection(weights, spec_.d_model, inputs, input);
     args.output = kernels::ProjectionOutput::kResidual;
     args.residual.residual = ResidualStream();
-    args.residual.norm_weight = next_norm.as<float>();
+    args.residual.norm_weight = norm.weight.as<float>();
     args.residual.scale = NormScale(scale_);
     sum_parts_ = kernels::TileCount(spec_.d_model);
-    return Launch(args);
+    SEQ2SEQ_RETURN_IF_ERROR(Launch(args));
+    return splits_norm_ ? OkStatus() : Launch(Norms().Behind(norm));
+  }
+
+  LayerNorms Norms() const {
+    kernels::LayerNormArgs rows;
+    rows.values = d_.values_.as<float>();
+    rows.rows = rows_;
+    rows.output = d_.scaled_.as();
+    rows.row_capacity = d_.row_capacity_;
+    return LayerNorms(spec_, rows);
+  }
+
+  // Whoever began the pass has left the tokens' embeddings.
+  Status StartRows() {
+    constexpr int32_t kStride = sizeof(kernels::RowInfo) / sizeof(int32_t);
+    for (const kernels::LayerNormArgs& args :
+         Norms().Start(weights_.decoder_start, &d_.row_infos_.as<kernels::RowInfo>()->position,
+                       kStride, weights_.decoder[0].self_norm)) {
+      SEQ2SEQ_RETURN_IF_ERROR(Launch(args));
+    }
+    return OkStatus();
+  }
+
+  Status Launch(const kernels::LayerNormArgs& args) {
+    SEQ2SEQ_RETURN_IF_CUDA_ERROR(kernels::LaunchLayerNorm(weights_.type, args, Context()));
+    return OkStatus();
   }
 
   Status Launch(const kernels::ProjectionArgs& args) {
@@ -130,7 +166,7 @@ class CudaDecoder::GraphBuilder {
     return OkStatus();
   }
 
-  kernels::ProjectionArgs QueryProjection(size_t layer, const DeviceBuffer& weights,
+  kernels::ProjectionArgs QueryProjection(size_t layer, const LinearOnDevice& weights,
                                           int32_t parts) {
     const int32_t inner = spec_.decoder_inner();
     kernels::ProjectionArgs args = NormedProjection(weights, parts * inner);
@@ -192,7 +228,7 @@ class CudaDecoder::GraphBuilder {
     SEQ2SEQ_RETURN_IF_ERROR(
         ProjectAndAttend(QueryProjection(layer, weights.query_key_value, 3), args));
     return AddToResidual(weights.self_out, spec_.decoder_inner(), d_.attended_.as(),
-                         weights.cross_norm);
+                         NormBehind(spec_, weights.self_norm, weights.cross_norm));
   }
 
   Status CrossAttention(size_t layer) {
@@ -204,7 +240,7 @@ class CudaDecoder::GraphBuilder {
     args.splits = Splits(8);
     SEQ2SEQ_RETURN_IF_ERROR(ProjectAndAttend(QueryProjection(layer, weights.cross_query, 1), args));
     return AddToResidual(weights.cross_out, spec_.decoder_inner(), d_.attended_.as(),
-                         weights.ffn_norm);
+                         NormBehind(spec_, weights.cross_norm, weights.ffn_norm));
   }
 
   Status FeedForward(size_t layer) {
@@ -218,9 +254,10 @@ class CudaDecoder::GraphBuilder {
     args.activation.kind = ActivationKindOf(spec_.activation);
     SEQ2SEQ_RETURN_IF_ERROR(Launch(args));
     const bool last = layer + 1 == weights_.decoder.size();
-    return AddToResidual(
-        weights.ffn_out, width, d_.activated_.as(),
-        last ? weights_.decoder_final_norm : weights_.decoder[layer + 1].self_norm);
+    const NormOnDevice& next =
+        last ? weights_.decoder_final_norm : weights_.decoder[layer + 1].self_norm;
+    return AddToResidual(weights.ffn_out, width, d_.activated_.as(),
+                         NormBehind(spec_, weights.ffn_norm, next));
   }
 
   Status Choose() {
@@ -251,6 +288,7 @@ class CudaDecoder::GraphBuilder {
   const DeviceWeights& weights_;
   const ModelSpec& spec_;
   int32_t rows_;
+  bool splits_norm_;  // RMSNorm is a part of the projections, see kernels::Residual
   int32_t queued_ = 0;
   int32_t sum_parts_ = 1;  // of the sums of squares, by the last writer of the residual
   int scale_ = 0;          // which of the two norm scales is the current one

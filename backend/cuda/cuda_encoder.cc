@@ -52,8 +52,8 @@ Status CudaEncoder::Allocate() {
   const size_t tokens = limits_.max_tokens;
   const size_t element = ElementBytes(weights_->type);
   // A source of n tokens has at most n / kQueryTile + 1 tiles.
-  const size_t tiles = tokens / kQueryTile + limits_.max_items;
-  const size_t input_bytes = tiles * sizeof(QueryTile) + 2 * tokens * sizeof(int32_t);
+  const int32_t tiles = limits_.max_tokens / kQueryTile + limits_.max_items;
+  const size_t input_bytes = InputBytes(tiles, limits_.max_tokens);
   const size_t wide = std::max({3 * spec.encoder_inner(), 2 * spec.decoder_inner(),
                                 (spec.gated_ffn ? 2 : 1) * spec.encoder.d_ff});
   const size_t narrow = std::max(spec.encoder_inner(), spec.encoder.d_ff);
@@ -66,7 +66,11 @@ Status CudaEncoder::Allocate() {
   return OkStatus();
 }
 
-// Layout of the inputs: tiles, then ids, then places.
+size_t CudaEncoder::InputBytes(int32_t tiles, int32_t tokens) const {
+  const size_t arrays = weights_->spec.positions == PositionKind::kTable ? 3 : 2;
+  return tiles * sizeof(QueryTile) + arrays * tokens * sizeof(int32_t);
+}
+
 Status CudaEncoder::UploadBatch(std::span<const EncodeItem> batch) {
   tokens_ = 0;
   tiles_ = 0;
@@ -85,6 +89,8 @@ Status CudaEncoder::UploadBatch(std::span<const EncodeItem> batch) {
   auto* tile = host_inputs_.as<QueryTile>();
   auto* ids = reinterpret_cast<int32_t*>(tile + tiles_);
   int32_t* places = ids + tokens_;
+  const bool has_positions = weights_->spec.positions == PositionKind::kTable;
+  int32_t* positions = places + tokens_;
   const int32_t block_tokens = pool_->layout.block_tokens;
   int32_t first_token = 0;
   for (const EncodeItem& item : batch) {
@@ -97,11 +103,12 @@ Status CudaEncoder::UploadBatch(std::span<const EncodeItem> batch) {
       places[first_token + i] =
           item.cross_blocks[i / block_tokens] * block_tokens + i % block_tokens;
     }
+    if (has_positions) std::iota(positions + first_token, positions + first_token + length, 0);
     first_token += length;
   }
-  SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(
-      inputs_.as(), host_inputs_.as(), tiles_ * sizeof(QueryTile) + 2 * tokens_ * sizeof(int32_t),
-      cudaMemcpyHostToDevice, stream_.get()));
+  SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(inputs_.as(), host_inputs_.as(),
+                                               InputBytes(tiles_, tokens_), cudaMemcpyHostToDevice,
+                                               stream_.get()));
   return OkStatus();
 }
 
@@ -109,10 +116,40 @@ const int32_t* CudaEncoder::ids() const {
   return reinterpret_cast<const int32_t*>(inputs_.as<QueryTile>() + tiles_);
 }
 
-Status CudaEncoder::Norm(const DeviceBuffer& weight) {
+LayerNorms CudaEncoder::Norms() const {
+  kernels::LayerNormArgs rows;
+  rows.values = values_.as<float>();
+  rows.rows = tokens_;
+  rows.output = normed_.as();
+  return LayerNorms(weights_->spec, rows);
+}
+
+Status CudaEncoder::RunLayerNorm(const kernels::LayerNormArgs& args) {
+  SEQ2SEQ_RETURN_IF_CUDA_ERROR(kernels::LaunchLayerNorm(weights_->type, args, {stream_.get()}));
+  return OkStatus();
+}
+
+// From tokens to the first layer's input.
+Status CudaEncoder::Start() {
+  SEQ2SEQ_RETURN_IF_CUDA_ERROR(
+      kernels::LaunchEmbedTokens(weights_->type, weights_->encoder_embedding.as(), ids(), tokens_,
+                                 weights_->spec.d_model, values_.as<float>(), {stream_.get()}));
+  const NormOnDevice& first = weights_->encoder[0].attention_norm;
+  if (weights_->spec.norm == NormKind::kRms) return NormRows(first, first);
+  for (const kernels::LayerNormArgs& args :
+       Norms().Start(weights_->encoder_start, ids() + 2 * tokens_, 1, first)) {
+    SEQ2SEQ_RETURN_IF_ERROR(RunLayerNorm(args));
+  }
+  return OkStatus();
+}
+
+// The norm behind a sub-layer, see NormBehind().
+Status CudaEncoder::NormRows(const NormOnDevice& own, const NormOnDevice& next) {
+  const NormOnDevice& norm = NormBehind(weights_->spec, own, next);
+  if (weights_->spec.norm == NormKind::kLayer) return RunLayerNorm(Norms().Behind(norm));
   kernels::RmsNormParams params;
   params.residual = values_.as<float>();
-  params.weight = weight.as();
+  params.weight = norm.weight.as();
   params.output = normed_.as();
   params.rows = tokens_;
   params.width = weights_->spec.d_model;
@@ -124,10 +161,11 @@ Status CudaEncoder::Norm(const DeviceBuffer& weight) {
 }
 
 // What a product of the encoder multiplies and where it goes.
-TokenMatmulArgs CudaEncoder::Product(const DeviceBuffer& weight, int32_t outputs,
+TokenMatmulArgs CudaEncoder::Product(const LinearOnDevice& weight, int32_t outputs,
                                      const DeviceBuffer& input, int32_t inputs) const {
   TokenMatmulArgs args;
-  args.weight = weight.as();
+  args.weight = weight.weight.as();
+  args.bias = weight.bias.as();
   args.input = input.as();
   args.output = wide_.as();
   args.outputs = outputs;
@@ -136,7 +174,7 @@ TokenMatmulArgs CudaEncoder::Product(const DeviceBuffer& weight, int32_t outputs
   return args;
 }
 
-TokenMatmulArgs CudaEncoder::AddedProduct(const DeviceBuffer& weight, int32_t inputs) const {
+TokenMatmulArgs CudaEncoder::AddedProduct(const LinearOnDevice& weight, int32_t inputs) const {
   TokenMatmulArgs args = Product(weight, weights_->spec.d_model, narrow_, inputs);
   args.output = values_.as();
   args.accumulate = true;
@@ -168,14 +206,18 @@ TokenMatmulArgs CudaEncoder::CrossKeyValues(int32_t first_layer, int32_t layers)
   const int32_t layer_outputs = 2 * spec.decoder_inner();
   TokenMatmulArgs args =
       Product(weights_->cross_key_value, layers * layer_outputs, normed_, spec.d_model);
-  args.weight = weights_->cross_key_value.as<std::byte>() +
-                int64_t{first_layer} * layer_outputs * spec.d_model * ElementBytes(weights_->type);
+  const int64_t first_output = int64_t{first_layer} * layer_outputs;
+  const LinearOnDevice& weight = weights_->cross_key_value;
+  args.weight =
+      weight.weight.as<std::byte>() + first_output * spec.d_model * ElementBytes(weights_->type);
+  if (weight.bias.bytes() != 0) {
+    args.bias = weight.bias.as<std::byte>() + first_output * ElementBytes(weights_->type);
+  }
   return args;
 }
 
 Status CudaEncoder::Attention(size_t layer) {
   const ModelSpec& spec = weights_->spec;
-  SEQ2SEQ_RETURN_IF_ERROR(Norm(weights_->encoder[layer].attention_norm));
   SEQ2SEQ_RETURN_IF_ERROR(matmul_->Run(QueryKeyValue(layer), stream_.get()));
   kernels::EncoderAttentionArgs attention;
   attention.query_key_value = wide_.as();
@@ -190,12 +232,12 @@ Status CudaEncoder::Attention(size_t layer) {
   attention.scale = spec.attention_scale;
   SEQ2SEQ_RETURN_IF_CUDA_ERROR(
       kernels::LaunchEncoderAttention(weights_->type, attention, {stream_.get()}));
-  return matmul_->Run(AttentionOut(layer), stream_.get());
+  SEQ2SEQ_RETURN_IF_ERROR(matmul_->Run(AttentionOut(layer), stream_.get()));
+  return NormRows(weights_->encoder[layer].attention_norm, weights_->encoder[layer].ffn_norm);
 }
 
 Status CudaEncoder::FeedForward(size_t layer) {
   const ModelSpec& spec = weights_->spec;
-  SEQ2SEQ_RETURN_IF_ERROR(Norm(weights_->encoder[layer].ffn_norm));
   SEQ2SEQ_RETURN_IF_ERROR(matmul_->Run(FfnIn(layer), stream_.get()));
   kernels::ActivateTokensArgs activate;
   activate.input = wide_.as();
@@ -206,7 +248,11 @@ Status CudaEncoder::FeedForward(size_t layer) {
   activate.gated = spec.gated_ffn;
   SEQ2SEQ_RETURN_IF_CUDA_ERROR(
       kernels::LaunchActivateTokens(weights_->type, activate, {stream_.get()}));
-  return matmul_->Run(FfnOut(layer), stream_.get());
+  SEQ2SEQ_RETURN_IF_ERROR(matmul_->Run(FfnOut(layer), stream_.get()));
+  const bool last = layer + 1 == weights_->encoder.size();
+  return NormRows(
+      weights_->encoder[layer].ffn_norm,
+      last ? weights_->encoder_final_norm : weights_->encoder[layer + 1].attention_norm);
 }
 
 // The size of batches that the products of this batch were tuned for.
@@ -253,15 +299,9 @@ Status CudaEncoder::FillCrossBlocks(int32_t group) {
 }
 
 Status CudaEncoder::QueueLayer(int32_t layer) {
-  if (layer == 0) {
-    SEQ2SEQ_RETURN_IF_CUDA_ERROR(
-        kernels::LaunchEmbedTokens(weights_->type, weights_->encoder_embedding.as(), ids(), tokens_,
-                                   weights_->spec.d_model, values_.as<float>(), {stream_.get()}));
-  }
+  if (layer == 0) SEQ2SEQ_RETURN_IF_ERROR(Start());
   SEQ2SEQ_RETURN_IF_ERROR(Attention(layer));
-  SEQ2SEQ_RETURN_IF_ERROR(FeedForward(layer));
-  if (layer + 1 < weights_->spec.encoder.layers) return OkStatus();
-  return Norm(weights_->encoder_final_norm);
+  return FeedForward(layer);
 }
 
 // Of the batch in one layer of the encoder, or in the keys and values of a group of the decoder's.

@@ -14,10 +14,12 @@
 #include "backend/cuda/device_turns.h"
 #include "backend/cuda/device_weights.h"
 #include "backend/cuda/kv_pool.h"
+#include "backend/cuda/layer_norms.h"
 #include "backend/cuda/pinned_buffer.h"
 #include "backend/cuda/token_matmul.h"
 #include "backend/engine/engine.h"
 #include "backend/kernels/encoder_attention.h"
+#include "backend/kernels/layer_norm.h"
 
 namespace seq2seq {
 
@@ -66,17 +68,21 @@ class CudaEncoder {
   int32_t CrossLayersOf(int32_t group) const;
   int32_t CrossGroups() const;
   int32_t Parts() const { return weights_->spec.encoder.layers + CrossGroups(); }
-  Status Norm(const DeviceBuffer& weight);
+  Status Start();
+  Status NormRows(const NormOnDevice& own, const NormOnDevice& next);
+  Status RunLayerNorm(const kernels::LayerNormArgs& args);
+  LayerNorms Norms() const;
   // The products: what multiplies what, and where it goes.
-  TokenMatmulArgs Product(const DeviceBuffer& weight, int32_t outputs, const DeviceBuffer& input,
+  TokenMatmulArgs Product(const LinearOnDevice& weight, int32_t outputs, const DeviceBuffer& input,
                           int32_t inputs) const;
-  TokenMatmulArgs AddedProduct(const DeviceBuffer& weight, int32_t inputs) const;
+  TokenMatmulArgs AddedProduct(const LinearOnDevice& weight, int32_t inputs) const;
   TokenMatmulArgs QueryKeyValue(size_t layer) const;
   TokenMatmulArgs AttentionOut(size_t layer) const;
   TokenMatmulArgs FfnIn(size_t layer) const;
   TokenMatmulArgs FfnOut(size_t layer) const;
   TokenMatmulArgs CrossKeyValues(int32_t first_layer, int32_t layers) const;
-  const int32_t* ids() const;  // on the device; the places follow
+  const int32_t* ids() const;  // on the device; the places follow, then the positions
+  size_t InputBytes(int32_t tiles, int32_t tokens) const;
 
   std::shared_ptr<const DeviceWeights> weights_;
   const KvPool* pool_;
@@ -85,7 +91,8 @@ class CudaEncoder {
   CudaStream stream_;
   CudaEvent finished_[2];  // of a slice and the one after it
   std::unique_ptr<TokenMatmul> matmul_;
-  // What a batch brings: ids, places in the pool, tiles. The same layout in both memories.
+  // What a batch brings: tiles, ids, places in the pool and, where the model has a table of
+  // positions, those. The same layout in both memories.
   PinnedBuffer host_inputs_;
   DeviceBuffer inputs_;
   DeviceBuffer values_;  // float [tokens][d_model], the residual stream

@@ -37,6 +37,19 @@ Status WithoutThrowing(Call call) noexcept {
   }
 }
 
+// Sequences must not outgrow the tables of positions.
+Status CheckPositions(const DeviceWeights& weights, const CudaEngineOptions& options) {
+  const auto check = [&](const char* name, int32_t tokens, int32_t table_rows) -> Status {
+    const int32_t positions = table_rows - weights.spec.position_offset;
+    if (weights.spec.positions != PositionKind::kTable || tokens <= positions) return OkStatus();
+    return InvalidArgument(
+        Format("option '{}' is {}; the model has {} positions", name, tokens, positions));
+  };
+  SEQ2SEQ_RETURN_IF_ERROR(
+      check("max_source_tokens", options.max_source_tokens, weights.encoder_start.positions));
+  return check("max_decoder_tokens", options.max_decoder_tokens, weights.decoder_start.positions);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Engine>> CudaEngine::Create(std::shared_ptr<const DeviceWeights> weights,
@@ -49,6 +62,7 @@ Result<std::unique_ptr<Engine>> CudaEngine::Create(std::shared_ptr<const DeviceW
 
 Status CudaEngine::Build(std::shared_ptr<const DeviceWeights> weights) {
   SEQ2SEQ_RETURN_IF_ERROR(MakeCurrent());
+  SEQ2SEQ_RETURN_IF_ERROR(CheckPositions(*weights, options_));
   const int64_t all_sources = int64_t{options_.max_active_sequences} * options_.max_source_tokens;
   info_.max_slots = options_.max_active_sequences;
   info_.block_tokens = kBlockTokens;

@@ -16,13 +16,50 @@ namespace {
 using kernels::ElementBytes;
 using kernels::ElementType;
 
-Status CheckSupported(const ModelSpec& spec, DType dtype) {
-  if (spec.norm != NormKind::kRms || spec.norm_placement != NormPlacement::kPre ||
-      !spec.final_norm || spec.positions != PositionKind::kRelativeBuckets) {
-    return Unsupported(
-        Format("the CUDA engine runs models with RMSNorm before each layer and relative positions; "
-               "model type '{}' has others",
-               spec.model_type));
+// What the model has that no kernel does, or null. RMSNorm is a part of the decoder's projections,
+// and that is where T5 has it; LayerNorm is a kernel between them, which is the one that knows of
+// tables of positions.
+const char* UnsupportedNorms(const ModelSpec& spec) {
+  const bool pre = spec.norm_placement == NormPlacement::kPre;
+  const bool table = spec.positions == PositionKind::kTable;
+  if (spec.norm == NormKind::kRms) {
+    if (!pre) return "RMSNorm behind sub-layers";
+    if (!spec.final_norm) return "RMSNorm without a final norm";
+    if (table) return "RMSNorm with a table of positions";
+    if (spec.embedding_norm) return "RMSNorm of embeddings";
+    if (spec.embedding_scale != 1.0F) return "RMSNorm with scaled embeddings";
+    return nullptr;
+  }
+  if (!table) return "LayerNorm with relative positions";
+  if (pre && !spec.final_norm) return "LayerNorm before sub-layers without a final norm";
+  if (!pre && spec.final_norm) return "LayerNorm behind sub-layers with a final norm";
+  return nullptr;
+}
+
+const char* UnsupportedBiases(const Checkpoint& checkpoint) {
+  const bool rms = checkpoint.spec().norm == NormKind::kRms;
+  for (const StackWeights* stack : {&checkpoint.encoder(), &checkpoint.decoder()}) {
+    if (rms && stack->final_norm.bias.present()) return "RMSNorm with a bias";
+    for (const LayerWeights& layer : stack->layers) {
+      if (rms && (layer.self_attention.norm.bias.present() ||
+                  layer.cross_attention.norm.bias.present() || layer.ffn.norm.bias.present())) {
+        return "RMSNorm with a bias";
+      }
+      if (layer.ffn.gate.bias.present() ||
+          (layer.ffn.gate.weight.present() && layer.ffn.up.bias.present())) {
+        return "biases of a gated feed-forward layer's inputs";
+      }
+    }
+  }
+  return nullptr;
+}
+
+Status CheckSupported(const Checkpoint& checkpoint, DType dtype) {
+  const ModelSpec& spec = checkpoint.spec();
+  for (const char* what : {UnsupportedNorms(spec), UnsupportedBiases(checkpoint)}) {
+    if (what == nullptr) continue;
+    return Unsupported(Format("the CUDA engine has no kernels for {}, which model type '{}' has",
+                              what, spec.model_type));
   }
   const int32_t step = 16 / static_cast<int32_t>(DTypeBytes(dtype));
   const auto check = [&](const char* name, int32_t value) -> Status {
@@ -65,10 +102,28 @@ class Uploader {
     return buffer;
   }
 
+  Result<NormOnDevice> Norm(const NormWeights& norm) {
+    NormOnDevice out;
+    if (norm.weight.present()) {
+      SEQ2SEQ_ASSIGN_OR_RETURN(out.weight, Floats(norm.weight));
+    }
+    if (norm.bias.present()) {
+      SEQ2SEQ_ASSIGN_OR_RETURN(out.bias, Floats(norm.bias));
+    }
+    return out;
+  }
+
   Result<DeviceBuffer> HostFloats(const std::vector<float>& values) { return Values(values); }
   Result<DeviceBuffer> HostInts(const std::vector<int32_t>& values) { return Values(values); }
 
-  // The matrices below each other, row-major.
+  // The matrices below each other, row-major; their biases in `bias_type`.
+  Result<LinearOnDevice> RowMajor(const std::vector<const LinearWeights*>& parts,
+                                  ElementType bias_type) {
+    LinearOnDevice out;
+    SEQ2SEQ_ASSIGN_OR_RETURN(out.weight, RowMajor(WeightsOf(parts)));
+    SEQ2SEQ_ASSIGN_OR_RETURN(out.bias, Biases(parts, bias_type));
+    return out;
+  }
   Result<DeviceBuffer> RowMajor(const std::vector<const TensorView*>& tensors) {
     int64_t elements = 0;
     for (const TensorView* tensor : tensors) elements += tensor->elements();
@@ -82,14 +137,21 @@ class Uploader {
     return buffer;
   }
 
-  // The matrices below each other, packed.
-  Result<DeviceBuffer> Packed(const std::vector<const TensorView*>& tensors) {
-    return Pack(tensors, false);
+  // The matrices below each other, packed; their biases in float.
+  Result<LinearOnDevice> Packed(const std::vector<const LinearWeights*>& parts) {
+    LinearOnDevice out;
+    SEQ2SEQ_ASSIGN_OR_RETURN(out.weight, Pack(WeightsOf(parts), false));
+    SEQ2SEQ_ASSIGN_OR_RETURN(out.bias, Biases(parts, ElementType::kFloat32));
+    return out;
   }
-  // Rows of gate and up in pairs, packed.
-  Result<DeviceBuffer> PackedPairs(const TensorView& gate, const TensorView& up) {
-    return Pack({&gate, &up}, true);
+  // Rows of gate and up in pairs, packed; neither has a bias.
+  Result<LinearOnDevice> PackedPairs(const LinearWeights& gate, const LinearWeights& up) {
+    LinearOnDevice out;
+    SEQ2SEQ_ASSIGN_OR_RETURN(out.weight, Pack({&gate.weight, &up.weight}, true));
+    return out;
   }
+
+  ElementType type() const { return type_; }
 
   Status Finish() {
     SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(stream_.get()));
@@ -106,6 +168,7 @@ class Uploader {
     };
     for (const StackWeights* stack : {&checkpoint.encoder(), &checkpoint.decoder()}) {
       see(stack->embedding);
+      see(stack->position_table);
       for (const LayerWeights& layer : stack->layers) {
         for (const AttentionWeights* attention : {&layer.self_attention, &layer.cross_attention}) {
           for (const LinearWeights* linear :
@@ -120,6 +183,29 @@ class Uploader {
     }
     see(checkpoint.lm_head());
     return largest;
+  }
+
+  static std::vector<const TensorView*> WeightsOf(const std::vector<const LinearWeights*>& parts) {
+    std::vector<const TensorView*> weights;
+    for (const LinearWeights* part : parts) weights.push_back(&part->weight);
+    return weights;
+  }
+
+  // One after the other, zeros for parts that have none; empty if all have none.
+  Result<DeviceBuffer> Biases(const std::vector<const LinearWeights*>& parts, ElementType type) {
+    const auto biased = [](const LinearWeights* part) { return part->bias.present(); };
+    if (std::ranges::none_of(parts, biased)) return DeviceBuffer();
+    int64_t outputs = 0;
+    for (const LinearWeights* part : parts) outputs += part->weight.shape[0];
+    SEQ2SEQ_ASSIGN_OR_RETURN(DeviceBuffer buffer, Zeroed(outputs * ElementBytes(type)));
+    auto* destination = buffer.as<std::byte>();
+    for (const LinearWeights* part : parts) {
+      if (biased(part)) {
+        SEQ2SEQ_RETURN_IF_ERROR(Convert(part->bias, destination, type));
+      }
+      destination += part->weight.shape[0] * ElementBytes(type);
+    }
+    return buffer;
   }
 
   template <typename T>
@@ -188,26 +274,32 @@ class Uploader {
   DeviceBuffer staging_;
 };
 
+Result<StackStartOnDevice> LoadStart(const StackWeights& stack, Uploader* up) {
+  StackStartOnDevice out;
+  if (stack.position_table.present()) {
+    out.positions = static_cast<int32_t>(stack.position_table.shape[0]);
+    SEQ2SEQ_ASSIGN_OR_RETURN(out.position_table, up->Floats(stack.position_table));
+  }
+  SEQ2SEQ_ASSIGN_OR_RETURN(out.embedding_norm, up->Norm(stack.embedding_norm));
+  return out;
+}
+
 Result<EncoderLayerOnDevice> LoadEncoderLayer(const LayerWeights& layer, const ModelSpec& spec,
                                               Uploader* up) {
   EncoderLayerOnDevice out;
   const AttentionWeights& attention = layer.self_attention;
-  SEQ2SEQ_ASSIGN_OR_RETURN(out.attention_norm, up->Floats(attention.norm.weight));
-  SEQ2SEQ_ASSIGN_OR_RETURN(
-      out.query_key_value,
-      up->RowMajor({&attention.q.weight, &attention.k.weight, &attention.v.weight}));
-  SEQ2SEQ_ASSIGN_OR_RETURN(out.attention_out, up->RowMajor({&attention.o.weight}));
-  SEQ2SEQ_ASSIGN_OR_RETURN(out.ffn_norm, up->Floats(layer.ffn.norm.weight));
-  if (spec.gated_ffn) {
-    SEQ2SEQ_ASSIGN_OR_RETURN(out.ffn_in,
-                             up->RowMajor({&layer.ffn.gate.weight, &layer.ffn.up.weight}));
-  } else {
-    SEQ2SEQ_ASSIGN_OR_RETURN(out.ffn_in, up->RowMajor({&layer.ffn.up.weight}));
-  }
-  SEQ2SEQ_ASSIGN_OR_RETURN(out.ffn_out, up->RowMajor({&layer.ffn.down.weight}));
+  std::vector<const LinearWeights*> ffn_in = {&layer.ffn.up};
+  if (spec.gated_ffn) ffn_in.insert(ffn_in.begin(), &layer.ffn.gate);
+  SEQ2SEQ_ASSIGN_OR_RETURN(out.attention_norm, up->Norm(attention.norm));
+  SEQ2SEQ_ASSIGN_OR_RETURN(out.query_key_value,
+                           up->RowMajor({&attention.q, &attention.k, &attention.v}, up->type()));
+  SEQ2SEQ_ASSIGN_OR_RETURN(out.attention_out, up->RowMajor({&attention.o}, ElementType::kFloat32));
+  SEQ2SEQ_ASSIGN_OR_RETURN(out.ffn_norm, up->Norm(layer.ffn.norm));
+  SEQ2SEQ_ASSIGN_OR_RETURN(out.ffn_in, up->RowMajor(ffn_in, up->type()));
+  SEQ2SEQ_ASSIGN_OR_RETURN(out.ffn_out, up->RowMajor({&layer.ffn.down}, ElementType::kFloat32));
   if (layer.position_bias.present()) {
-    SEQ2SEQ_ASSIGN_OR_RETURN(out.bias, up->HostFloats(EncoderBiasByDistance(
-                                           layer.position_bias, spec.relative_positions)));
+    SEQ2SEQ_ASSIGN_OR_RETURN(out.position_bias, up->HostFloats(EncoderBiasByDistance(
+                                                    layer.position_bias, spec.relative_positions)));
   }
   return out;
 }
@@ -217,24 +309,20 @@ Result<DecoderLayerOnDevice> LoadDecoderLayer(const LayerWeights& layer, const M
   DecoderLayerOnDevice out;
   const AttentionWeights& self = layer.self_attention;
   const AttentionWeights& cross = layer.cross_attention;
-  SEQ2SEQ_ASSIGN_OR_RETURN(out.self_norm, up->Floats(self.norm.weight));
-  SEQ2SEQ_ASSIGN_OR_RETURN(out.query_key_value,
-                           up->Packed({&self.q.weight, &self.k.weight, &self.v.weight}));
-  SEQ2SEQ_ASSIGN_OR_RETURN(out.self_out, up->Packed({&self.o.weight}));
-  SEQ2SEQ_ASSIGN_OR_RETURN(out.cross_norm, up->Floats(cross.norm.weight));
-  SEQ2SEQ_ASSIGN_OR_RETURN(out.cross_query, up->Packed({&cross.q.weight}));
-  SEQ2SEQ_ASSIGN_OR_RETURN(out.cross_out, up->Packed({&cross.o.weight}));
-  SEQ2SEQ_ASSIGN_OR_RETURN(out.ffn_norm, up->Floats(layer.ffn.norm.weight));
-  if (spec.gated_ffn) {
-    SEQ2SEQ_ASSIGN_OR_RETURN(out.ffn_in,
-                             up->PackedPairs(layer.ffn.gate.weight, layer.ffn.up.weight));
-  } else {
-    SEQ2SEQ_ASSIGN_OR_RETURN(out.ffn_in, up->Packed({&layer.ffn.up.weight}));
-  }
-  SEQ2SEQ_ASSIGN_OR_RETURN(out.ffn_out, up->Packed({&layer.ffn.down.weight}));
+  SEQ2SEQ_ASSIGN_OR_RETURN(out.self_norm, up->Norm(self.norm));
+  SEQ2SEQ_ASSIGN_OR_RETURN(out.query_key_value, up->Packed({&self.q, &self.k, &self.v}));
+  SEQ2SEQ_ASSIGN_OR_RETURN(out.self_out, up->Packed({&self.o}));
+  SEQ2SEQ_ASSIGN_OR_RETURN(out.cross_norm, up->Norm(cross.norm));
+  SEQ2SEQ_ASSIGN_OR_RETURN(out.cross_query, up->Packed({&cross.q}));
+  SEQ2SEQ_ASSIGN_OR_RETURN(out.cross_out, up->Packed({&cross.o}));
+  SEQ2SEQ_ASSIGN_OR_RETURN(out.ffn_norm, up->Norm(layer.ffn.norm));
+  SEQ2SEQ_ASSIGN_OR_RETURN(out.ffn_in, spec.gated_ffn
+                                           ? up->PackedPairs(layer.ffn.gate, layer.ffn.up)
+                                           : up->Packed({&layer.ffn.up}));
+  SEQ2SEQ_ASSIGN_OR_RETURN(out.ffn_out, up->Packed({&layer.ffn.down}));
   if (layer.position_bias.present()) {
-    SEQ2SEQ_ASSIGN_OR_RETURN(out.bias, up->HostFloats(DecoderBiasByDistance(
-                                           layer.position_bias, spec.relative_positions)));
+    SEQ2SEQ_ASSIGN_OR_RETURN(out.position_bias, up->HostFloats(DecoderBiasByDistance(
+                                                    layer.position_bias, spec.relative_positions)));
   }
   return out;
 }
@@ -269,7 +357,7 @@ kernels::ActivationKind ActivationKindOf(Activation activation) {
 
 Result<std::shared_ptr<const DeviceWeights>> DeviceWeights::Load(const Checkpoint& checkpoint,
                                                                  DType dtype) {
-  SEQ2SEQ_RETURN_IF_ERROR(CheckSupported(checkpoint.spec(), dtype));
+  SEQ2SEQ_RETURN_IF_ERROR(CheckSupported(checkpoint, dtype));
   auto weights = std::make_shared<DeviceWeights>();
   weights->spec = checkpoint.spec();
   weights->type = ElementTypeOf(dtype);
@@ -280,6 +368,8 @@ Result<std::shared_ptr<const DeviceWeights>> DeviceWeights::Load(const Checkpoin
   if (decoder.embedding.data != encoder.embedding.data) {
     SEQ2SEQ_ASSIGN_OR_RETURN(weights->decoder_embedding, up.RowMajor({&decoder.embedding}));
   }
+  SEQ2SEQ_ASSIGN_OR_RETURN(weights->encoder_start, LoadStart(encoder, &up));
+  SEQ2SEQ_ASSIGN_OR_RETURN(weights->decoder_start, LoadStart(decoder, &up));
   for (const LayerWeights& layer : encoder.layers) {
     SEQ2SEQ_ASSIGN_OR_RETURN(EncoderLayerOnDevice on_device,
                              LoadEncoderLayer(layer, weights->spec, &up));
@@ -290,15 +380,16 @@ Result<std::shared_ptr<const DeviceWeights>> DeviceWeights::Load(const Checkpoin
                              LoadDecoderLayer(layer, weights->spec, &up));
     weights->decoder.push_back(std::move(on_device));
   }
-  SEQ2SEQ_ASSIGN_OR_RETURN(weights->encoder_final_norm, up.Floats(encoder.final_norm.weight));
-  std::vector<const TensorView*> cross;
+  SEQ2SEQ_ASSIGN_OR_RETURN(weights->encoder_final_norm, up.Norm(encoder.final_norm));
+  std::vector<const LinearWeights*> cross;
   for (const LayerWeights& layer : decoder.layers) {
-    cross.push_back(&layer.cross_attention.k.weight);
-    cross.push_back(&layer.cross_attention.v.weight);
+    cross.push_back(&layer.cross_attention.k);
+    cross.push_back(&layer.cross_attention.v);
   }
-  SEQ2SEQ_ASSIGN_OR_RETURN(weights->cross_key_value, up.RowMajor(cross));
-  SEQ2SEQ_ASSIGN_OR_RETURN(weights->decoder_final_norm, up.Floats(decoder.final_norm.weight));
-  SEQ2SEQ_ASSIGN_OR_RETURN(weights->lm_head, up.Packed({&checkpoint.lm_head()}));
+  SEQ2SEQ_ASSIGN_OR_RETURN(weights->cross_key_value, up.RowMajor(cross, up.type()));
+  SEQ2SEQ_ASSIGN_OR_RETURN(weights->decoder_final_norm, up.Norm(decoder.final_norm));
+  const LinearWeights head{checkpoint.lm_head(), decoder.logits_bias};
+  SEQ2SEQ_ASSIGN_OR_RETURN(weights->lm_head, up.Packed({&head}));
   const std::vector<int32_t>& eos = checkpoint.generation().eos_token_ids;
   weights->eos_count = static_cast<int32_t>(eos.size());
   SEQ2SEQ_ASSIGN_OR_RETURN(weights->eos_tokens, up.HostInts(eos));

@@ -18,29 +18,49 @@ namespace seq2seq {
 kernels::ElementType ElementTypeOf(DType dtype);
 kernels::ActivationKind ActivationKindOf(Activation activation);
 
-// Matrices are row-major [outputs][inputs] in the model's number format.
-struct EncoderLayerOnDevice {
-  DeviceBuffer attention_norm;   // float [d_model]
-  DeviceBuffer query_key_value;  // [3 inner, d_model]
-  DeviceBuffer attention_out;    // [d_model, inner]
-  DeviceBuffer ffn_norm;
-  DeviceBuffer ffn_in;   // [d_ff or 2 d_ff, d_model]: up, or gate then up
-  DeviceBuffer ffn_out;  // [d_model, d_ff]
-  DeviceBuffer bias;     // float, EncoderBiasByDistance; empty if the layer uses layer 0's
+// float [d_model]; the bias is empty where there is none.
+struct NormOnDevice {
+  DeviceBuffer weight;
+  DeviceBuffer bias;
 };
 
-// Matrices are packed for kernels::LaunchProjection.
+// The bias is empty where none of the matrix's parts has one.
+struct LinearOnDevice {
+  DeviceBuffer weight;
+  DeviceBuffer bias;  // [outputs]
+};
+
+// What comes between the embedding and the first layer, but for that layer's own norm.
+struct StackStartOnDevice {
+  DeviceBuffer position_table;  // float [positions, d_model]; empty with relative positions
+  int32_t positions = 0;
+  NormOnDevice embedding_norm;  // empty where the family has none
+};
+
+// Matrices are row-major [outputs][inputs] in the model's number format; biases have the format of
+// what they are added to.
+struct EncoderLayerOnDevice {
+  NormOnDevice attention_norm;
+  LinearOnDevice query_key_value;  // [3 inner, d_model]
+  LinearOnDevice attention_out;    // [d_model, inner]; bias: float
+  NormOnDevice ffn_norm;
+  LinearOnDevice ffn_in;       // [d_ff or 2 d_ff, d_model]: up, or gate then up
+  LinearOnDevice ffn_out;      // [d_model, d_ff]; bias: float
+  DeviceBuffer position_bias;  // float, EncoderBiasByDistance; empty: layer 0's, or there is none
+};
+
+// Matrices are packed for kernels::LaunchProjection; biases are float.
 struct DecoderLayerOnDevice {
-  DeviceBuffer self_norm;
-  DeviceBuffer query_key_value;
-  DeviceBuffer self_out;
-  DeviceBuffer cross_norm;
-  DeviceBuffer cross_query;
-  DeviceBuffer cross_out;
-  DeviceBuffer ffn_norm;
-  DeviceBuffer ffn_in;  // gated: gate and up in pairs
-  DeviceBuffer ffn_out;
-  DeviceBuffer bias;  // float, DecoderBiasByDistance; empty if the layer uses layer 0's
+  NormOnDevice self_norm;
+  LinearOnDevice query_key_value;
+  LinearOnDevice self_out;
+  NormOnDevice cross_norm;
+  LinearOnDevice cross_query;
+  LinearOnDevice cross_out;
+  NormOnDevice ffn_norm;
+  LinearOnDevice ffn_in;  // gated: gate and up in pairs
+  LinearOnDevice ffn_out;
+  DeviceBuffer position_bias;  // float, DecoderBiasByDistance; empty: layer 0's, or there is none
 };
 
 // Immutable after loading; shared by the engines of one model on one device.
@@ -49,29 +69,35 @@ struct DeviceWeights {
   kernels::ElementType type = kernels::ElementType::kFloat32;
   DeviceBuffer encoder_embedding;  // row-major [vocabulary, d_model]
   DeviceBuffer decoder_embedding;  // empty if it is the encoder's
+  StackStartOnDevice encoder_start;
+  StackStartOnDevice decoder_start;
   std::vector<EncoderLayerOnDevice> encoder;
   std::vector<DecoderLayerOnDevice> decoder;
-  DeviceBuffer encoder_final_norm;
-  DeviceBuffer cross_key_value;  // row-major [decoder layers][key, value][inner, d_model]
-  DeviceBuffer decoder_final_norm;
-  DeviceBuffer lm_head;  // packed
+  NormOnDevice encoder_final_norm;  // empty where the family has none
+  LinearOnDevice cross_key_value;   // row-major [decoder layers][key, value][inner, d_model]
+  NormOnDevice decoder_final_norm;
+  LinearOnDevice lm_head;  // packed; bias: float
   DeviceBuffer eos_tokens;
   int32_t eos_count = 0;
 
   const void* decoder_embedding_data() const {
     return decoder_embedding.bytes() == 0 ? encoder_embedding.as() : decoder_embedding.as();
   }
-  const float* encoder_bias(size_t layer) const {
-    return (encoder[layer].bias.bytes() == 0 ? encoder[0] : encoder[layer]).bias.as<float>();
-  }
-  const float* decoder_bias(size_t layer) const {
-    return (decoder[layer].bias.bytes() == 0 ? decoder[0] : decoder[layer]).bias.as<float>();
-  }
+  // Null where positions are a table's.
+  const float* encoder_bias(size_t layer) const { return PositionBias(encoder, layer); }
+  const float* decoder_bias(size_t layer) const { return PositionBias(decoder, layer); }
 
   // Converts `checkpoint` to `dtype` on the current device. kUnsupported, naming the property, if
   // the model has something that the kernels don't do.
   [[nodiscard]] static Result<std::shared_ptr<const DeviceWeights>> Load(
       const Checkpoint& checkpoint, DType dtype);
+
+ private:
+  template <typename Layer>
+  static const float* PositionBias(const std::vector<Layer>& layers, size_t layer) {
+    const DeviceBuffer& own = layers[layer].position_bias;
+    return (own.bytes() == 0 ? layers[0].position_bias : own).template as<float>();
+  }
 };
 
 }  // namespace seq2seq

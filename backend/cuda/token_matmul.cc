@@ -21,6 +21,9 @@ constexpr int kBFloat16 = 14;        // CUDA_R_16BF
 constexpr int kComputeFloat32 = 68;  // CUBLAS_COMPUTE_32F
 constexpr int32_t kTransposed = 1;   // CUBLAS_OP_T
 constexpr int kTransposeA = 3;       // CUBLASLT_MATMUL_DESC_TRANSA
+constexpr int kEpilogue = 7;         // CUBLASLT_MATMUL_DESC_EPILOGUE
+constexpr int kBiasPointer = 8;      // CUBLASLT_MATMUL_DESC_BIAS_POINTER
+constexpr int32_t kAddBias = 4;      // CUBLASLT_EPILOGUE_BIAS
 constexpr int kMaxWorkspace = 1;     // CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES
 
 constexpr cublaslt::Code kAllocationFailed = 3;  // CUBLAS_STATUS_ALLOC_FAILED
@@ -83,13 +86,11 @@ Result<std::unique_ptr<TokenMatmul>> TokenMatmul::Create(std::shared_ptr<const C
   std::unique_ptr<TokenMatmul> matmul(new TokenMatmul(std::move(lt), type));
   const CublasLt& calls = *matmul->lt_;
   SEQ2SEQ_RETURN_IF_ERROR(LtStatus(calls.create(&matmul->handle_), "cublasLtCreate"));
-  SEQ2SEQ_RETURN_IF_ERROR(
-      LtStatus(calls.matmul_desc_create(&matmul->matmul_, kComputeFloat32, kFloat32),
-               "cublasLtMatmulDescCreate"));
-  SEQ2SEQ_RETURN_IF_ERROR(
-      LtStatus(calls.matmul_desc_set_attribute(matmul->matmul_, kTransposeA, &kTransposed,
-                                               sizeof(kTransposed)),
-               "cublasLtMatmulDescSetAttribute"));
+  SEQ2SEQ_RETURN_IF_ERROR(matmul->MakeDescription(&matmul->matmul_));
+  SEQ2SEQ_RETURN_IF_ERROR(matmul->MakeDescription(&matmul->biased_));
+  SEQ2SEQ_RETURN_IF_ERROR(LtStatus(
+      calls.matmul_desc_set_attribute(matmul->biased_, kEpilogue, &kAddBias, sizeof(kAddBias)),
+      "cublasLtMatmulDescSetAttribute"));
   SEQ2SEQ_RETURN_IF_ERROR(
       LtStatus(calls.preference_create(&matmul->preference_), "cublasLtMatmulPreferenceCreate"));
   SEQ2SEQ_RETURN_IF_ERROR(
@@ -103,8 +104,32 @@ Result<std::unique_ptr<TokenMatmul>> TokenMatmul::Create(std::shared_ptr<const C
 TokenMatmul::~TokenMatmul() {
   plans_.clear();
   if (preference_ != nullptr) lt_->preference_destroy(preference_);
-  if (matmul_ != nullptr) lt_->matmul_desc_destroy(matmul_);
+  for (const cublaslt::Descriptor description : {matmul_, biased_}) {
+    if (description != nullptr) lt_->matmul_desc_destroy(description);
+  }
   if (handle_ != nullptr) lt_->destroy(handle_);
+}
+
+TokenMatmul::Kind TokenMatmul::KindOf(const TokenMatmulArgs& args) {
+  return {args.outputs, args.inputs, args.accumulate, args.bias != nullptr};
+}
+
+Status TokenMatmul::MakeDescription(cublaslt::Descriptor* description) {
+  SEQ2SEQ_RETURN_IF_ERROR(LtStatus(lt_->matmul_desc_create(description, kComputeFloat32, kFloat32),
+                                   "cublasLtMatmulDescCreate"));
+  return LtStatus(
+      lt_->matmul_desc_set_attribute(*description, kTransposeA, &kTransposed, sizeof(kTransposed)),
+      "cublasLtMatmulDescSetAttribute");
+}
+
+// The bias is part of a product's description; its number format is the output's unless said
+// otherwise.
+Result<cublaslt::Descriptor> TokenMatmul::DescriptionFor(const TokenMatmulArgs& args) const {
+  if (args.bias == nullptr) return matmul_;
+  SEQ2SEQ_RETURN_IF_ERROR(
+      LtStatus(lt_->matmul_desc_set_attribute(biased_, kBiasPointer, &args.bias, sizeof(args.bias)),
+               "cublasLtMatmulDescSetAttribute"));
+  return biased_;
 }
 
 // Row-major [tokens][n] is column-major [n][tokens], so the weight is the transposed left operand.
@@ -125,11 +150,13 @@ Result<std::unique_ptr<TokenMatmul::Plan>> TokenMatmul::MakePlan(
   return plan;
 }
 
-Result<std::vector<cublaslt::Heuristic>> TokenMatmul::Propose(const Plan& plan, int most) const {
+Result<std::vector<cublaslt::Heuristic>> TokenMatmul::Propose(const TokenMatmulArgs& args,
+                                                              const Plan& plan, int most) const {
+  SEQ2SEQ_ASSIGN_OR_RETURN(const cublaslt::Descriptor matmul, DescriptionFor(args));
   std::vector<cublaslt::Heuristic> proposals(most);
   int found = 0;
   SEQ2SEQ_RETURN_IF_ERROR(
-      LtStatus(lt_->get_heuristic(handle_, matmul_, plan.weight, plan.input, plan.output,
+      LtStatus(lt_->get_heuristic(handle_, matmul, plan.weight, plan.input, plan.output,
                                   plan.output, preference_, most, proposals.data(), &found),
                "cublasLtMatmulAlgoGetHeuristic"));
   if (found == 0) return Internal("cuBLASLt has no algorithm for a product of the encoder");
@@ -138,15 +165,16 @@ Result<std::vector<cublaslt::Heuristic>> TokenMatmul::Propose(const Plan& plan, 
 }
 
 // An algorithm fits batches of other sizes too, as a rule.
-bool TokenMatmul::UseTuned(const TokenMatmulArgs& args, Plan* plan) const {
-  const auto found = tuned_.find({args.outputs, args.inputs, args.accumulate});
+Result<bool> TokenMatmul::UseTuned(const TokenMatmulArgs& args, Plan* plan) const {
+  const auto found = tuned_.find(KindOf(args));
   if (found == tuned_.end()) return false;
+  SEQ2SEQ_ASSIGN_OR_RETURN(const cublaslt::Descriptor matmul, DescriptionFor(args));
   const std::vector<Tuned>& sizes = found->second;
   auto size = std::ranges::find_if(sizes, [&](const Tuned& t) { return t.tokens >= args.tokens; });
   if (size == sizes.end()) --size;
   cublaslt::Heuristic checked{};
   const cublaslt::Code code =
-      lt_->algorithm_check(handle_, matmul_, plan->weight, plan->input, plan->output, plan->output,
+      lt_->algorithm_check(handle_, matmul, plan->weight, plan->input, plan->output, plan->output,
                            &size->algorithm, &checked);
   if (code != 0 || checked.workspace_bytes > kWorkspaceBytes) return false;
   plan->algorithm = size->algorithm;
@@ -154,12 +182,14 @@ bool TokenMatmul::UseTuned(const TokenMatmulArgs& args, Plan* plan) const {
 }
 
 Result<const TokenMatmul::Plan*> TokenMatmul::PlanFor(const TokenMatmulArgs& args) {
-  const Key key{args.outputs, args.inputs, args.tokens, args.accumulate};
+  const Key key{KindOf(args), args.tokens};
   if (const auto found = plans_.find(key); found != plans_.end()) return found->second.get();
   if (plans_.size() >= kMaxPlans) plans_.clear();
   SEQ2SEQ_ASSIGN_OR_RETURN(std::unique_ptr<Plan> plan, MakePlan(args));
-  if (!UseTuned(args, plan.get())) {
-    SEQ2SEQ_ASSIGN_OR_RETURN(const std::vector<cublaslt::Heuristic> proposals, Propose(*plan, 1));
+  SEQ2SEQ_ASSIGN_OR_RETURN(const bool tuned, UseTuned(args, plan.get()));
+  if (!tuned) {
+    SEQ2SEQ_ASSIGN_OR_RETURN(const std::vector<cublaslt::Heuristic> proposals,
+                             Propose(args, *plan, 1));
     plan->algorithm = proposals[0].algorithm;
   }
   return plans_.emplace(key, std::move(plan)).first->second.get();
@@ -167,9 +197,10 @@ Result<const TokenMatmul::Plan*> TokenMatmul::PlanFor(const TokenMatmulArgs& arg
 
 Status TokenMatmul::RunPlan(const TokenMatmulArgs& args, const Plan& plan,
                             cudaStream_t stream) const {
+  SEQ2SEQ_ASSIGN_OR_RETURN(const cublaslt::Descriptor matmul, DescriptionFor(args));
   const float alpha = 1.0F;
   const float beta = args.accumulate ? 1.0F : 0.0F;
-  return LtStatus(lt_->matmul(handle_, matmul_, &alpha, args.weight, plan.weight, args.input,
+  return LtStatus(lt_->matmul(handle_, matmul, &alpha, args.weight, plan.weight, args.input,
                               plan.input, &beta, args.output, plan.output, args.output, plan.output,
                               &plan.algorithm, workspace_.as(), kWorkspaceBytes, stream),
                   "cublasLtMatmul");
@@ -197,7 +228,7 @@ Result<float> TokenMatmul::TimePlan(const TokenMatmulArgs& args, const Plan& pla
 Status TokenMatmul::Tune(const TokenMatmulArgs& args, cudaStream_t stream) {
   SEQ2SEQ_ASSIGN_OR_RETURN(const std::unique_ptr<Plan> plan, MakePlan(args));
   SEQ2SEQ_ASSIGN_OR_RETURN(const std::vector<cublaslt::Heuristic> proposals,
-                           Propose(*plan, kProposals));
+                           Propose(args, *plan, kProposals));
   Tuned best{args.tokens, {}};
   float best_milliseconds = std::numeric_limits<float>::infinity();
   Status failure;
@@ -215,7 +246,7 @@ Status TokenMatmul::Tune(const TokenMatmulArgs& args, cudaStream_t stream) {
     best.algorithm = proposal.algorithm;
   }
   if (std::isinf(best_milliseconds)) return failure;
-  std::vector<Tuned>& sizes = tuned_[{args.outputs, args.inputs, args.accumulate}];
+  std::vector<Tuned>& sizes = tuned_[KindOf(args)];
   sizes.push_back(best);
   std::ranges::sort(sizes, {}, &Tuned::tokens);
   return OkStatus();

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "backend/core/status.h"
@@ -20,6 +21,7 @@ namespace seq2seq {
 struct TokenMatmulArgs {
   const void* weight = nullptr;  // [outputs][inputs], the model's number format
   const void* input = nullptr;   // [tokens][inputs], likewise
+  const void* bias = nullptr;    // [outputs], the output's number format, or null
   void* output = nullptr;        // [tokens][outputs]
   int32_t outputs = 0;
   int32_t inputs = 0;
@@ -28,8 +30,8 @@ struct TokenMatmulArgs {
   bool accumulate = false;
 };
 
-// output[token][out] = sum over in of weight[out][in] input[token][in], sums in float32 (never
-// TF32). One thread; remembers the algorithm it chose for a shape.
+// output[token][out] = sum over in of weight[out][in] input[token][in] + bias[out], sums in float32
+// (never TF32). One thread; remembers the algorithm it chose for a shape.
 class TokenMatmul {
  public:
   [[nodiscard]] static Result<std::unique_ptr<TokenMatmul>> Create(
@@ -48,17 +50,22 @@ class TokenMatmul {
 
  private:
   class Plan;  // layouts and algorithm of one shape
-  using Key = std::tuple<int32_t, int32_t, int32_t, bool>;
-  using TunedKey = std::tuple<int32_t, int32_t, bool>;  // outputs, inputs, accumulate
+  // Outputs, inputs, accumulate, whether there is a bias.
+  using Kind = std::tuple<int32_t, int32_t, bool, bool>;
+  using Key = std::pair<Kind, int32_t>;  // and tokens
   struct Tuned {
     int32_t tokens = 0;
     cublaslt::Algorithm algorithm;
   };
 
   TokenMatmul(std::shared_ptr<const CublasLt> lt, kernels::ElementType type);
+  static Kind KindOf(const TokenMatmulArgs& args);
+  Status MakeDescription(cublaslt::Descriptor* description);
+  Result<cublaslt::Descriptor> DescriptionFor(const TokenMatmulArgs& args) const;
   Result<std::unique_ptr<Plan>> MakePlan(const TokenMatmulArgs& args) const;
-  Result<std::vector<cublaslt::Heuristic>> Propose(const Plan& plan, int most) const;
-  bool UseTuned(const TokenMatmulArgs& args, Plan* plan) const;
+  Result<std::vector<cublaslt::Heuristic>> Propose(const TokenMatmulArgs& args, const Plan& plan,
+                                                   int most) const;
+  Result<bool> UseTuned(const TokenMatmulArgs& args, Plan* plan) const;
   Result<const Plan*> PlanFor(const TokenMatmulArgs& args);
   Status RunPlan(const TokenMatmulArgs& args, const Plan& plan, cudaStream_t stream) const;
   Result<float> TimePlan(const TokenMatmulArgs& args, const Plan& plan, cudaStream_t stream) const;
@@ -67,10 +74,11 @@ class TokenMatmul {
   kernels::ElementType type_;
   cublaslt::Handle handle_ = nullptr;
   cublaslt::Descriptor matmul_ = nullptr;
+  cublaslt::Descriptor biased_ = nullptr;  // names the bias of the product that is being queued
   cublaslt::Descriptor preference_ = nullptr;
   DeviceBuffer workspace_;
   std::map<Key, std::unique_ptr<Plan>> plans_;
-  std::map<TunedKey, std::vector<Tuned>> tuned_;  // by tokens
+  std::map<Kind, std::vector<Tuned>> tuned_;  // by tokens
 };
 
 }  // namespace seq2seq

@@ -26,12 +26,12 @@ constexpr int32_t kOutputs = 136;
 constexpr int32_t kInputs = 72;
 constexpr int32_t kMostTokens = 300;
 
-using Case = std::tuple<ElementType, bool, bool>;  // accumulate, tuned
+using Case = std::tuple<ElementType, bool, bool, bool>;  // accumulate, tuned, with a bias
 
 class TokenMatmulGpuTest : public testing::TestWithParam<Case> {};
 
 TEST_P(TokenMatmulGpuTest, MatchesDoublePrecision) {
-  const auto [type, accumulate, tuned] = GetParam();
+  const auto [type, accumulate, tuned, biased] = GetParam();
   const ElementType output_type = accumulate ? ElementType::kFloat32 : type;
   const Result<std::shared_ptr<const CublasLt>> lt = CublasLt::Load();
   ASSERT_TRUE(lt) << lt.error().message;
@@ -41,12 +41,16 @@ TEST_P(TokenMatmulGpuTest, MatchesDoublePrecision) {
   ASSERT_TRUE(stream);
   const DeviceValues weight(type, kernels::RandomValues(kOutputs * kInputs, 1));
   const DeviceValues input(type, kernels::RandomValues(kMostTokens * kInputs, 2));
+  const DeviceValues bias(output_type, kernels::RandomValues(kOutputs, 5, 10.0));
+  // What a product was tuned with is not what it runs with.
+  const DeviceValues other_bias(output_type, kernels::RandomValues(kOutputs, 6, 10.0));
   TokenMatmulArgs args;
   args.weight = weight.data();
   args.input = input.data();
   args.outputs = kOutputs;
   args.inputs = kInputs;
   args.accumulate = accumulate;
+  if (biased) args.bias = other_bias.data();
   if (tuned) {
     const DeviceValues scratch(output_type, kernels::RandomValues(kMostTokens * kOutputs, 3));
     args.output = scratch.data();
@@ -64,6 +68,7 @@ TEST_P(TokenMatmulGpuTest, MatchesDoublePrecision) {
     for (int32_t token = 0; token < tokens; ++token) {
       for (int32_t out = 0; out < kOutputs; ++out) {
         double sum = accumulate ? output.rounded()[token * kOutputs + out] : 0.0;
+        if (biased) sum += bias.rounded()[out];
         for (int32_t k = 0; k < kInputs; ++k) {
           sum += weight.rounded()[out * kInputs + k] * input.rounded()[token * kInputs + k];
         }
@@ -72,6 +77,7 @@ TEST_P(TokenMatmulGpuTest, MatchesDoublePrecision) {
     }
     args.output = output.data();
     args.tokens = tokens;
+    if (biased) args.bias = bias.data();
     ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
     const Status status = (*matmul)->Run(args, stream->get());
     ASSERT_TRUE(status) << status.error().message;
@@ -115,7 +121,7 @@ INSTANTIATE_TEST_SUITE_P(TypesAndWays, TokenMatmulGpuTest,
                          testing::Combine(testing::Values(ElementType::kFloat32,
                                                           ElementType::kFloat16,
                                                           ElementType::kBfloat16),
-                                          testing::Bool(), testing::Bool()));
+                                          testing::Bool(), testing::Bool(), testing::Bool()));
 
 }  // namespace
 }  // namespace seq2seq

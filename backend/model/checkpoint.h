@@ -20,7 +20,7 @@ struct LinearWeights {
   TensorView bias;
 };
 
-// weight [d_model], bias [d_model] or absent (RMSNorm).
+// weight [d_model], bias [d_model] or absent.
 struct NormWeights {
   TensorView weight;
   TensorView bias;
@@ -47,9 +47,12 @@ struct LayerWeights {
 };
 
 struct StackWeights {
-  TensorView embedding;  // [vocab_size, d_model]
+  TensorView embedding;        // [vocab_size, d_model]
+  TensorView position_table;   // [positions, d_model]; PositionKind::kTable
+  NormWeights embedding_norm;  // absent unless embedding_norm
   std::vector<LayerWeights> layers;
-  NormWeights final_norm;
+  NormWeights final_norm;  // absent unless final_norm
+  TensorView logits_bias;  // [vocab_size], decoder only, or absent
 };
 
 // Immutable after loading; safe from any thread; owns the file mappings that all views point into.

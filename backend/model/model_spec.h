@@ -12,7 +12,9 @@ namespace seq2seq {
 
 enum class NormKind : uint8_t { kRms, kLayer };
 enum class NormPlacement : uint8_t { kPre, kPost };
-enum class PositionKind : uint8_t { kRelativeBuckets };
+// How attention learns of positions: by biases of its scores, a bucket of distances each, or by a
+// row of a table (learned, or of sinusoids) that is added to each token's embedding.
+enum class PositionKind : uint8_t { kRelativeBuckets, kTable };
 enum class Activation : uint8_t { kRelu, kGelu, kGeluTanh, kSilu };
 
 // One of the two stacks.
@@ -45,6 +47,9 @@ struct ModelSpec {
   bool final_norm = true;
   PositionKind positions = PositionKind::kRelativeBuckets;
   RelativePositionSpec relative_positions;
+  int32_t position_offset = 0;   // kTable: the row of a sequence's first token
+  float embedding_scale = 1.0F;  // of the tokens' embeddings: d_model^0.5 where scaled
+  bool embedding_norm = false;   // a norm before the first layer, positions added
   Activation activation = Activation::kRelu;
   bool gated_ffn = false;
   bool tied_head = false;        // the LM head is the embedding

@@ -1,86 +1,141 @@
 #include "backend/testing/memory_checkpoint.h"
 
 #include <algorithm>
-
-#include "backend/testing/random_weights.h"
+#include <cmath>
+#include <utility>
 
 namespace seq2seq {
 namespace {
 
 // A uniform number in [-1, 1) has deviation 0.577.
-constexpr float kSpread = 0.02F / 0.577F;
-constexpr int64_t kSurplus = int64_t{4} << 20;  // numbers, so that offsets can differ
+constexpr float kDeviation = 0.577F;
+constexpr int64_t kSurplus = int64_t{4} << 20;  // numbers of a block, so that offsets can differ
+
+int64_t TableRows(const ModelSpec& spec) { return spec.max_positions + spec.position_offset; }
 
 }  // namespace
 
-MemoryCheckpoint::MemoryCheckpoint(const TinyCheckpointOptions& options) : dtype_(options.dtype) {
-  spec_.model_type = "t5";
-  spec_.vocab_size = options.vocab_size;
-  spec_.d_model = options.d_model;
-  spec_.head_dim = options.d_kv;
-  spec_.encoder = {options.num_layers, options.num_heads, options.d_ff, false};
-  spec_.decoder = {options.num_decoder_layers, options.num_heads, options.d_ff, false};
-  spec_.relative_positions = {options.buckets, options.max_distance};
-  spec_.gated_ffn = options.feed_forward_proj.starts_with("gated-");
-  spec_.activation = spec_.gated_ffn ? Activation::kGeluTanh : Activation::kRelu;
-  generation_.eos_token_ids = {1};
-
-  const int64_t largest = int64_t{std::max(options.vocab_size, options.d_ff)} * options.d_model;
-  capacity_ = largest + kSurplus;
-  numbers_.reserve(capacity_ * DTypeBytes(dtype_));
-  WeightSource source(options.seed);
-  for (int64_t i = 0; i < capacity_; ++i) AppendStored(kSpread * source.Next(), dtype_, &numbers_);
-  for (int32_t i = 0; i < options.d_model; ++i) AppendStored(1.0F, dtype_, &ones_);
-
-  encoder_ = Stack(spec_.encoder, false);
-  decoder_ = Stack(spec_.decoder, true);
-  encoder_.embedding = Matrix(options.vocab_size, options.d_model);
-  decoder_.embedding = encoder_.embedding;
-  lm_head_ = Matrix(options.vocab_size, options.d_model);
+MemoryCheckpointOptions LargeT5(const TinyCheckpointOptions& options) {
+  MemoryCheckpointOptions large;
+  ModelSpec& spec = large.spec;
+  spec.model_type = "t5";
+  spec.vocab_size = options.vocab_size;
+  spec.d_model = options.d_model;
+  spec.head_dim = options.d_kv;
+  spec.encoder = {options.num_layers, options.num_heads, options.d_ff, false};
+  spec.decoder = {options.num_decoder_layers, options.num_heads, options.d_ff, false};
+  spec.relative_positions = {options.buckets, options.max_distance};
+  spec.gated_ffn = options.feed_forward_proj.starts_with("gated-");
+  spec.activation = spec.gated_ffn ? Activation::kGeluTanh : Activation::kRelu;
+  large.dtype = options.dtype;
+  large.seed = options.seed;
+  large.numbers = MemoryNumbers::kShared;
+  return large;
 }
 
-TensorView MemoryCheckpoint::Matrix(int64_t rows, int64_t columns) {
+MemoryCheckpoint::MemoryCheckpoint(const MemoryCheckpointOptions& options)
+    : options_(options), source_(options.seed) {
+  const ModelSpec& spec = options_.spec;
+  generation_.eos_token_ids = {1};
+  if (options_.numbers == MemoryNumbers::kShared) MakeBlock();
+  encoder_ = Stack(spec.encoder, false);
+  decoder_ = Stack(spec.decoder, true);
+  encoder_.embedding = Tensor({spec.vocab_size, spec.d_model}, 1.0F / spec.embedding_scale);
+  decoder_.embedding = encoder_.embedding;
+  lm_head_ = spec.tied_head ? encoder_.embedding : Matrix(spec.vocab_size, spec.d_model);
+  decoder_.logits_bias = Bias(spec.vocab_size);
+}
+
+void MemoryCheckpoint::MakeBlock() {
+  const ModelSpec& spec = options_.spec;
+  const int64_t rows =
+      std::max<int64_t>({spec.vocab_size, spec.encoder.d_ff, spec.decoder.d_ff,
+                         spec.encoder_inner(), spec.decoder_inner(), TableRows(spec)});
+  block_ = Numbers({rows * spec.d_model + kSurplus}, 0.0F, 0.02F / kDeviation);
+}
+
+// Of their own.
+TensorView MemoryCheckpoint::Numbers(std::vector<int64_t> shape, float center, float spread) {
   TensorView view;
-  next_ = (next_ + 65'551) % (capacity_ - rows * columns);
-  view.data = &numbers_[next_ * static_cast<int64_t>(DTypeBytes(dtype_))];
-  view.dtype = dtype_;
-  view.shape = {rows, columns};
+  view.dtype = options_.dtype;
+  view.shape = std::move(shape);
+  std::vector<std::byte>& bytes = numbers_.emplace_back();
+  bytes.reserve(view.elements() * DTypeBytes(options_.dtype));
+  for (int64_t i = 0; i < view.elements(); ++i) {
+    AppendStored(center + spread * source_.Next(), options_.dtype, &bytes);
+  }
+  view.data = bytes.data();
   return view;
 }
 
-NormWeights MemoryCheckpoint::Norm() const {
-  NormWeights norm;
-  norm.weight.data = ones_.data();
-  norm.weight.dtype = dtype_;
-  norm.weight.shape = {spec_.d_model};
-  return norm;
+TensorView MemoryCheckpoint::Tensor(std::vector<int64_t> shape, float spread) {
+  if (!block_.present()) return Numbers(std::move(shape), 0.0F, spread);
+  TensorView view = block_;
+  view.shape = std::move(shape);
+  next_ = (next_ + 65'551) % (block_.elements() - view.elements());
+  view.data += next_ * static_cast<int64_t>(DTypeBytes(view.dtype));
+  return view;
 }
 
-AttentionWeights MemoryCheckpoint::Attention() {
+TensorView MemoryCheckpoint::Matrix(int64_t outputs, int64_t inputs) {
+  return Tensor({outputs, inputs}, 1.0F / (kDeviation * std::sqrt(static_cast<float>(inputs))));
+}
+
+TensorView MemoryCheckpoint::Bias(int64_t outputs) {
+  return options_.biases ? Tensor({outputs}, 0.5F) : TensorView();
+}
+
+LinearWeights MemoryCheckpoint::Linear(int64_t outputs, int64_t inputs) {
+  return {Matrix(outputs, inputs), Bias(outputs)};
+}
+
+NormWeights MemoryCheckpoint::Norm() {
+  const float spread = block_.present() ? 0.0F : 0.25F;
+  return {Numbers({options_.spec.d_model}, 1.0F, spread), Bias(options_.spec.d_model)};
+}
+
+AttentionWeights MemoryCheckpoint::Attention(int64_t inner) {
+  const int64_t width = options_.spec.d_model;
   AttentionWeights attention;
-  const int64_t inner = spec_.encoder_inner();
   attention.norm = Norm();
-  attention.q.weight = Matrix(inner, spec_.d_model);
-  attention.k.weight = Matrix(inner, spec_.d_model);
-  attention.v.weight = Matrix(inner, spec_.d_model);
-  attention.o.weight = Matrix(spec_.d_model, inner);
+  attention.q = Linear(inner, width);
+  attention.k = Linear(inner, width);
+  attention.v = Linear(inner, width);
+  attention.o = Linear(width, inner);
   return attention;
 }
 
+FfnWeights MemoryCheckpoint::FeedForward(int64_t d_ff) {
+  const int64_t width = options_.spec.d_model;
+  FfnWeights ffn;
+  ffn.norm = Norm();
+  if (options_.spec.gated_ffn) {
+    ffn.gate.weight = Matrix(d_ff, width);
+    ffn.up.weight = Matrix(d_ff, width);
+  } else {
+    ffn.up = Linear(d_ff, width);
+  }
+  ffn.down = Linear(width, d_ff);
+  return ffn;
+}
+
 StackWeights MemoryCheckpoint::Stack(const StackSpec& stack, bool decoder) {
+  const ModelSpec& spec = options_.spec;
+  const int64_t inner = int64_t{stack.heads} * spec.head_dim;
+  const bool relative = spec.positions == PositionKind::kRelativeBuckets;
   StackWeights weights;
   for (int32_t i = 0; i < stack.layers; ++i) {
-    LayerWeights layer;
-    layer.self_attention = Attention();
-    if (decoder) layer.cross_attention = Attention();
-    layer.ffn.norm = Norm();
-    if (spec_.gated_ffn) layer.ffn.gate.weight = Matrix(stack.d_ff, spec_.d_model);
-    layer.ffn.up.weight = Matrix(stack.d_ff, spec_.d_model);
-    layer.ffn.down.weight = Matrix(spec_.d_model, stack.d_ff);
-    if (i == 0) layer.position_bias = Matrix(spec_.relative_positions.buckets, stack.heads);
-    weights.layers.push_back(layer);
+    LayerWeights& layer = weights.layers.emplace_back();
+    layer.self_attention = Attention(inner);
+    if (decoder) layer.cross_attention = Attention(inner);
+    layer.ffn = FeedForward(stack.d_ff);
+    if (relative && (i == 0 || stack.position_bias_per_layer)) {
+      layer.position_bias = Tensor({spec.relative_positions.buckets, stack.heads}, 1.0F);
+    }
   }
-  weights.final_norm = Norm();
+  if (!relative) weights.position_table = Tensor({TableRows(spec), spec.d_model}, 1.0F);
+  if (spec.embedding_norm) weights.embedding_norm = Norm();
+  if (spec.final_norm) weights.final_norm = Norm();
   return weights;
 }
 

@@ -86,7 +86,7 @@ Status Measure(std::shared_ptr<const DeviceWeights> weights, DecodeStart start, 
 
 Status Benchmark(DecodeStart start, const std::string& shape, DType dtype, int32_t source,
                  int32_t tokens, const std::vector<int32_t>& batches) {
-  const std::optional<TinyCheckpointOptions> options = ModelShape(shape, dtype);
+  const std::optional<MemoryCheckpointOptions> options = ModelShape(shape, dtype);
   if (!options) return InvalidArgument("no shape " + shape);
   SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaSetDevice(0));
   std::shared_ptr<const DeviceWeights> weights;
