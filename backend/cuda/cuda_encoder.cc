@@ -311,25 +311,33 @@ Status CudaEncoder::WarmUp() {
   std::vector<BlockId> blocks((tokens - 1) / pool_->layout.block_tokens + 1);
   std::iota(blocks.begin(), blocks.end(), 0);
   const EncodeItem item{.ticket = 0, .source_ids = ids, .cross_blocks = blocks};
-  return Encode({&item, 1});
+  SEQ2SEQ_RETURN_IF_ERROR(Encode({&item, 1}));
+  return Wait();
 }
 
 Status CudaEncoder::Encode(std::span<const EncodeItem> batch) {
-  SEQ2SEQ_RETURN_IF_ERROR(UploadBatch(batch));
+  slices_ = 0;
   next_part_ = 0;
-  int32_t slice = 0;
-  for (; next_part_ < Parts(); ++slice) {
+  SEQ2SEQ_RETURN_IF_ERROR(UploadBatch(batch));
+  while (true) {
     SEQ2SEQ_RETURN_IF_ERROR(turns_->Slice(stream_.get(), [this] { return QueueSlice(); }));
-    SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaEventRecord(finished_[slice % 2].get(), stream_.get()));
+    SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaEventRecord(finished_[slices_ % 2].get(), stream_.get()));
+    ++slices_;
+    if (next_part_ == Parts()) return OkStatus();
     // While steps run the next slice is queued when this one has ended, so that a step comes
     // between them; else one is queued ahead, so that the device doesn't wait for this thread.
-    const int32_t wait_for = turns_->StepInFlight() ? slice : slice - 1;
-    if (wait_for < 0) continue;
-    SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaEventSynchronize(finished_[wait_for % 2].get()));
+    SEQ2SEQ_RETURN_IF_ERROR(WaitForSlices(turns_->StepInFlight() ? slices_ : slices_ - 1));
   }
-  SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaEventSynchronize(finished_[(slice - 1) % 2].get()));
+}
+
+// Until the first `count` of the batch have ended; all but the last two queued have.
+Status CudaEncoder::WaitForSlices(int32_t count) {
+  if (count == 0) return OkStatus();
+  SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaEventSynchronize(finished_[(count - 1) % 2].get()));
   return OkStatus();
 }
+
+Status CudaEncoder::Wait() { return WaitForSlices(slices_); }
 
 Status CudaEncoder::Recover() {
   SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(stream_.get()));

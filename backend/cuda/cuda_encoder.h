@@ -37,10 +37,19 @@ class CudaEncoder {
       std::shared_ptr<const DeviceWeights> weights, std::shared_ptr<const CublasLt> lt,
       const KvPool* pool, DeviceTurns* turns, const Limits& limits);
 
-  // Encodes `batch`, in slices that take turns with decode steps, and returns when its
-  // cross-attention blocks are filled. Sleeps meanwhile. After an error, or if it throws, call
-  // Recover().
+  // Queues the encode of `batch` in slices that take turns with decode steps, and returns when the
+  // last one is queued: of that one, and the one before it, the device may have all to do yet.
+  // Sleeps while it waits for earlier ones. Whatever `turns` lets queue from then on comes behind
+  // the encode (DeviceTurns): steps find its cross-attention blocks filled, and the blocks may go to
+  // others. `batch` and what it points to are not looked at any more.
+  //
+  // Call Wait() before the next Encode(), which uses the same buffers; after an error, or if it
+  // throws, Recover() instead.
   [[nodiscard]] Status Encode(std::span<const EncodeItem> batch);
+
+  // Sleeps until the device has done what Encode() queued. An error means that the device is lost:
+  // what can be wrong with a batch alone shows while it is queued.
+  [[nodiscard]] Status Wait();
 
   // Waits until nothing of a failed Encode() can touch its blocks any more. OK if others can
   // follow; else the device is lost.
@@ -60,6 +69,7 @@ class CudaEncoder {
   Status FillCrossBlocks(int32_t group);
   Status QueuePart(int32_t part);
   Status QueueSlice();
+  Status WaitForSlices(int32_t count);
   int64_t OperationsOf(int32_t part) const;
   int32_t TunedTokens() const;
   int32_t CrossLayersAtOnce() const;
@@ -84,6 +94,7 @@ class CudaEncoder {
   Limits limits_;
   CudaStream stream_;
   CudaEvent finished_[2];  // of a slice and the one after it
+  int32_t slices_ = 0;     // queued, of the batch
   std::unique_ptr<TokenMatmul> matmul_;
   // What a batch brings: ids, places in the pool, tiles. The same layout in both memories.
   PinnedBuffer host_inputs_;
@@ -92,7 +103,7 @@ class CudaEncoder {
   DeviceBuffer normed_;  // [tokens][d_model]
   DeviceBuffer wide_;    // [tokens][3 inner], [tokens][2 d_ff] or [tokens][layers][2 decoder inner]
   DeviceBuffer narrow_;  // [tokens][inner] or [tokens][d_ff]
-  int32_t tokens_ = 0;   // of the batch that runs
+  int32_t tokens_ = 0;   // of the batch
   int32_t tiles_ = 0;
   int64_t score_count_ = 0;  // of one head: each source's length squared
   int32_t next_part_ = 0;    // to queue: the encoder's layers, then groups of the decoder's

@@ -67,7 +67,7 @@ Status CudaEngine::Build(std::shared_ptr<const DeviceWeights> weights) {
         pool_.memory.bytes(), built.error().message));
   }
   encode_batch_.reserve(info_.max_encode_items);
-  encoded_.reserve(2 * info_.max_encode_items);  // of two encodes, if the first isn't polled yet
+  encoded_.reserve(info_.max_encode_items);
   encode_results_.reserve(info_.max_encode_items);
   good_sources_.reserve(info_.max_encode_items);
   check_.emplace(CallLimits{.slots = options_.max_active_sequences,
@@ -210,9 +210,10 @@ Status CudaEngine::StartEncode(std::span<const EncodeItem> batch) {
   }
   {
     std::lock_guard lock(encode_mutex_);
-    if (!encode_batch_.empty()) return Internal("an encode is in flight already");
+    if (encode_in_flight_) return Internal("an encode is in flight already");
     encode_batch_.assign(batch.begin(), batch.end());
     encode_waits_ = !batch.empty();
+    encode_in_flight_ = !batch.empty();
   }
   encode_condition_.notify_one();
   return OkStatus();
@@ -220,8 +221,10 @@ Status CudaEngine::StartEncode(std::span<const EncodeItem> batch) {
 
 void CudaEngine::PollEncoded(std::vector<EncodeDone>* done) {
   std::lock_guard lock(encode_mutex_);
+  if (encoded_.empty()) return;
   done->insert(done->end(), encoded_.begin(), encoded_.end());
   encoded_.clear();
+  encode_in_flight_ = false;
 }
 
 void CudaEngine::RunEncodes() {
@@ -233,11 +236,27 @@ void CudaEngine::RunEncodes() {
     encode_waits_ = false;
     lock.unlock();
     EncodeBatch(device);
+    ReportEncodes();
+    WaitForEncode();
     lock.lock();
+  }
+}
+
+void CudaEngine::ReportEncodes() {
+  {
+    std::lock_guard lock(encode_mutex_);
     for (EncodeDone& done : encode_results_) encoded_.push_back(std::move(done));
     encode_batch_.clear();
-    notifier_->Notify();
   }
+  notifier_->Notify();
+}
+
+// For the end on the device of what has been reported.
+void CudaEngine::WaitForEncode() {
+  const Status ended = WithoutThrowing([&] { return encoder_->Wait(); });
+  if (ended) return;
+  Fail(ended.error());
+  notifier_->Notify();
 }
 
 // Fills encode_results_; no exception leaves it.
@@ -286,12 +305,7 @@ Status CudaEngine::Launch(const StepPlan& plan) {
   SEQ2SEQ_RETURN_IF_ERROR(Health());
   if (launched_ - polled_ >= kRing) return Internal("too many steps in flight");
   SEQ2SEQ_RETURN_IF_ERROR(check_->CheckPlan(plan));
-  Status status = MakeCurrent();
-  if (status) {
-    status = AtRunTime(
-        turns_.Step(decoder_->stream(), [&] { return decoder_->Launch(plan, launched_); }));
-  }
-  if (!status) {
+  if (const Status status = AtRunTime(QueueStep(plan)); !status) {
     Fail(status.error());
     return status;
   }
@@ -303,6 +317,13 @@ Status CudaEngine::Launch(const StepPlan& plan) {
   }
   step_condition_.notify_one();
   return OkStatus();
+}
+
+Status CudaEngine::QueueStep(const StepPlan& plan) {
+  SEQ2SEQ_RETURN_IF_ERROR(MakeCurrent());
+  SEQ2SEQ_RETURN_IF_ERROR(
+      turns_.Step(decoder_->stream(), [&] { return decoder_->Launch(plan, launched_); }));
+  return decoder_->SignalEnd(launched_, turns_.step_ended());
 }
 
 void CudaEngine::WatchSteps() {
