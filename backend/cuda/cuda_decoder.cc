@@ -84,7 +84,6 @@ Result<std::unique_ptr<CudaDecoder>> CudaDecoder::Create(
   decoder->row_capacity_ = RoundUp(limits.max_slots, 8);
   SEQ2SEQ_ASSIGN_OR_RETURN(decoder->stream_, CudaStream::Create(StreamPriority::kHigh));
   SEQ2SEQ_ASSIGN_OR_RETURN(decoder->signals_, CudaStream::Create(StreamPriority::kHigh));
-  SEQ2SEQ_ASSIGN_OR_RETURN(decoder->ended_, CudaEvent::CreateForStreams());
   for (CudaEvent& event : decoder->finished_) {
     SEQ2SEQ_ASSIGN_OR_RETURN(event, CudaEvent::Create());
   }
@@ -357,7 +356,6 @@ Status CudaDecoder::Launch(const StepPlan& plan, uint64_t sequence) {
   const int32_t passes = DivideRows(plan, &rows_in_flight_[sequence % kRing]);
   rows_known_ = false;
   SEQ2SEQ_RETURN_IF_ERROR(LaunchPasses(plan, sequence, passes, same_rows));
-  SEQ2SEQ_RETURN_IF_ERROR(SignalEnd(sequence));
   ConsumePrefixes(plan, passes);
   // After several passes the header says "last of several"; the next step must be told otherwise.
   rows_known_ = passes == 1 && !plan.rows.empty();
@@ -365,9 +363,8 @@ Status CudaDecoder::Launch(const StepPlan& plan, uint64_t sequence) {
 }
 
 // An event that a thread can sleep for holds up the stream that records it, so another stream does.
-Status CudaDecoder::SignalEnd(uint64_t sequence) {
-  SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaEventRecord(ended_.get(), stream_.get()));
-  SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaStreamWaitEvent(signals_.get(), ended_.get(), 0));
+Status CudaDecoder::SignalEnd(uint64_t sequence, const CudaEvent& ended) {
+  SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaStreamWaitEvent(signals_.get(), ended.get(), 0));
   SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaEventRecord(finished_[sequence % kRing].get(), signals_.get()));
   return OkStatus();
 }

@@ -31,8 +31,8 @@ namespace seq2seq {
 // tokens. A step has kMaxPasses at most: a longer prefix takes several steps, and brings a token in
 // the last of them only.
 //
-// Threads: Launch() from one thread; Wait() from another; Read() after Wait() of that step. Both
-// threads must have the device current.
+// Threads: Launch() and SignalEnd() from one thread; Wait() from another, after SignalEnd() of that
+// step; Read() after Wait() of it. Both threads must have the device current.
 class CudaDecoder {
  public:
   // Steps whose results may be unread at a time.
@@ -55,6 +55,9 @@ class CudaDecoder {
 
   // Queues the step, which CallCheck has passed; it is the `sequence`th (0, 1, ...).
   [[nodiscard]] Status Launch(const StepPlan& plan, uint64_t sequence);
+
+  // Lets Wait() know where it ends: at `ended`, which stream() has recorded behind it.
+  [[nodiscard]] Status SignalEnd(uint64_t sequence, const CudaEvent& ended);
 
   // Where Launch() queues.
   cudaStream_t stream() const { return stream_.get(); }
@@ -109,7 +112,6 @@ class CudaDecoder {
   Status LaunchPass(int32_t rows, bool begun);
   Status LaunchPrefixPasses(kernels::StepHeader header);
   Status LaunchPasses(const StepPlan& plan, uint64_t sequence, int32_t passes, bool same_rows);
-  Status SignalEnd(uint64_t sequence);
   const Bucket& BucketFor(int32_t rows) const;
 
   std::shared_ptr<const DeviceWeights> weights_;
@@ -118,7 +120,6 @@ class CudaDecoder {
   int32_t row_capacity_ = 0;
   bool dependent_launch_ = false;
   CudaStream stream_;
-  CudaEvent ended_;  // the last step queued
   CudaStream signals_;
   CudaEvent finished_[kRing];  // on signals_
 

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstring>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "backend/core/format.h"
@@ -27,6 +28,13 @@ constexpr int64_t kAttentionCost = 2;
 constexpr int32_t kMostCrossLayers = 8;
 // Smaller batches than this use what is best for it.
 constexpr int32_t kLeastTunedTokens = 256;
+// Graphs are made for batches of multiples of kGraphTokens up to kMostGraphTokens, which have at
+// most kSpareTiles tiles more than one source of that length: of several sources, or of none.
+constexpr int32_t kGraphTokens = 64;
+constexpr int32_t kMostGraphTokens = 1024;
+constexpr int32_t kSpareTiles = 4;
+
+constexpr int32_t TilesOf(int32_t tokens) { return (tokens + kQueryTile - 1) / kQueryTile; }
 
 }  // namespace
 
@@ -44,16 +52,20 @@ Result<std::unique_ptr<CudaEncoder>> CudaEncoder::Create(
   SEQ2SEQ_RETURN_IF_ERROR(encoder->Allocate());
   SEQ2SEQ_RETURN_IF_ERROR(encoder->Tune());
   SEQ2SEQ_RETURN_IF_ERROR(encoder->WarmUp());
+  SEQ2SEQ_RETURN_IF_ERROR(encoder->CaptureGraphs());
   return encoder;
 }
 
 Status CudaEncoder::Allocate() {
   const ModelSpec& spec = weights_->spec;
+  // So that there is a graph for every length.
+  limits_.max_tokens = (limits_.max_tokens + kGraphTokens - 1) / kGraphTokens * kGraphTokens;
   const size_t tokens = limits_.max_tokens;
   const size_t element = ElementBytes(weights_->type);
   // A source of n tokens has at most n / kQueryTile + 1 tiles.
-  const int32_t tiles = limits_.max_tokens / kQueryTile + limits_.max_items;
-  const size_t input_bytes = InputBytes(tiles, limits_.max_tokens);
+  const auto tiles = static_cast<int32_t>(tokens / kQueryTile +
+                                          std::max(limits_.max_items, kSpareTiles + 1));
+  const size_t input_bytes = InputBytes({.tokens = limits_.max_tokens, .tiles = tiles});
   const size_t wide = std::max({3 * spec.encoder_inner(), 2 * spec.decoder_inner(),
                                 (spec.gated_ffn ? 2 : 1) * spec.encoder.d_ff});
   const size_t narrow = std::max(spec.encoder_inner(), spec.encoder.d_ff);
@@ -66,31 +78,49 @@ Status CudaEncoder::Allocate() {
   return OkStatus();
 }
 
-size_t CudaEncoder::InputBytes(int32_t tiles, int32_t tokens) const {
+size_t CudaEncoder::InputBytes(const Shape& shape) const {
   const size_t arrays = weights_->spec.positions == PositionKind::kTable ? 3 : 2;
-  return tiles * sizeof(QueryTile) + arrays * tokens * sizeof(int32_t);
+  return shape.tiles * sizeof(QueryTile) + arrays * shape.tokens * sizeof(int32_t);
+}
+
+CudaEncoder::Shape CudaEncoder::ShapeOf(std::span<const EncodeItem> batch) {
+  Shape shape;
+  for (const EncodeItem& item : batch) {
+    const auto length = static_cast<int32_t>(item.source_ids.size());
+    shape.tokens += length;
+    shape.tiles += TilesOf(length);
+    shape.scores += int64_t{length} * length;
+  }
+  return shape;
+}
+
+const CudaEncoder::Bucket* CudaEncoder::BucketFor(const Shape& shape) const {
+  const auto found = std::ranges::find_if(
+      buckets_, [&](const Bucket& bucket) { return bucket.shape.tokens >= shape.tokens; });
+  return found != buckets_.end() && found->shape.tiles >= shape.tiles ? &*found : nullptr;
 }
 
 Status CudaEncoder::UploadBatch(std::span<const EncodeItem> batch) {
-  tokens_ = 0;
-  tiles_ = 0;
-  score_count_ = 0;
-  for (const EncodeItem& item : batch) {
-    const auto length = static_cast<int32_t>(item.source_ids.size());
-    tokens_ += length;
-    tiles_ += (length + kQueryTile - 1) / kQueryTile;
-    score_count_ += int64_t{length} * length;
-  }
-  if (tokens_ > limits_.max_tokens || static_cast<int32_t>(batch.size()) > limits_.max_items) {
+  shape_ = ShapeOf(batch);
+  if (shape_.tokens > limits_.max_tokens ||
+      static_cast<int32_t>(batch.size()) > limits_.max_items) {
     return Internal(
         Format("{} sources of {} tokens are more than the encoder was made for ({}, {})",
-               batch.size(), tokens_, limits_.max_items, limits_.max_tokens));
+               batch.size(), shape_.tokens, limits_.max_items, limits_.max_tokens));
   }
+  bucket_ = BucketFor(shape_);
+  if (bucket_ != nullptr) shape_ = bucket_->shape;
+  return Upload(batch);
+}
+
+// Layout of the inputs: tiles, then ids, then places. What shape_ has more than the batch are tiles
+// without queries, and tokens that are in no source and go nowhere.
+Status CudaEncoder::Upload(std::span<const EncodeItem> batch) {
   auto* tile = host_inputs_.as<QueryTile>();
-  auto* ids = reinterpret_cast<int32_t*>(tile + tiles_);
-  int32_t* places = ids + tokens_;
+  auto* ids = reinterpret_cast<int32_t*>(tile + shape_.tiles);
+  int32_t* places = ids + shape_.tokens;
   const bool has_positions = weights_->spec.positions == PositionKind::kTable;
-  int32_t* positions = places + tokens_;
+  int32_t* positions = places + shape_.tokens;
   const int32_t block_tokens = pool_->layout.block_tokens;
   int32_t first_token = 0;
   for (const EncodeItem& item : batch) {
@@ -106,20 +136,23 @@ Status CudaEncoder::UploadBatch(std::span<const EncodeItem> batch) {
     if (has_positions) std::iota(positions + first_token, positions + first_token + length, 0);
     first_token += length;
   }
-  SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(inputs_.as(), host_inputs_.as(),
-                                               InputBytes(tiles_, tokens_), cudaMemcpyHostToDevice,
-                                               stream_.get()));
+  std::fill(tile, reinterpret_cast<QueryTile*>(ids), QueryTile{});
+  std::fill(ids + first_token, places, 0);
+  std::fill(places + first_token, places + shape_.tokens, -1);
+  if (has_positions) std::fill(positions + first_token, positions + shape_.tokens, 0);
+  SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(inputs_.as(), host_inputs_.as(), InputBytes(shape_),
+                                               cudaMemcpyHostToDevice, stream_.get()));
   return OkStatus();
 }
 
 const int32_t* CudaEncoder::ids() const {
-  return reinterpret_cast<const int32_t*>(inputs_.as<QueryTile>() + tiles_);
+  return reinterpret_cast<const int32_t*>(inputs_.as<QueryTile>() + shape_.tiles);
 }
 
 LayerNorms CudaEncoder::Norms() const {
   kernels::LayerNormArgs rows;
   rows.values = values_.as<float>();
-  rows.rows = tokens_;
+  rows.rows = shape_.tokens;
   rows.output = normed_.as();
   return LayerNorms(weights_->spec, rows);
 }
@@ -132,12 +165,12 @@ Status CudaEncoder::RunLayerNorm(const kernels::LayerNormArgs& args) {
 // From tokens to the first layer's input.
 Status CudaEncoder::Start() {
   SEQ2SEQ_RETURN_IF_CUDA_ERROR(
-      kernels::LaunchEmbedTokens(weights_->type, weights_->encoder_embedding.as(), ids(), tokens_,
+      kernels::LaunchEmbedTokens(weights_->type, weights_->encoder_embedding.as(), ids(), shape_.tokens,
                                  weights_->spec.d_model, values_.as<float>(), {stream_.get()}));
   const NormOnDevice& first = weights_->encoder[0].attention_norm;
   if (weights_->spec.norm == NormKind::kRms) return NormRows(first, first);
   for (const kernels::LayerNormArgs& args :
-       Norms().Start(weights_->encoder_start, ids() + 2 * tokens_, 1, first)) {
+       Norms().Start(weights_->encoder_start, ids() + 2 * shape_.tokens, 1, first)) {
     SEQ2SEQ_RETURN_IF_ERROR(RunLayerNorm(args));
   }
   return OkStatus();
@@ -151,7 +184,7 @@ Status CudaEncoder::NormRows(const NormOnDevice& own, const NormOnDevice& next) 
   params.residual = values_.as<float>();
   params.weight = norm.weight.as();
   params.output = normed_.as();
-  params.rows = tokens_;
+  params.rows = shape_.tokens;
   params.width = weights_->spec.d_model;
   params.epsilon = weights_->spec.norm_epsilon;
   params.weight_type = kernels::ElementType::kFloat32;
@@ -170,7 +203,7 @@ TokenMatmulArgs CudaEncoder::Product(const LinearOnDevice& weight, int32_t outpu
   args.output = wide_.as();
   args.outputs = outputs;
   args.inputs = inputs;
-  args.tokens = tokens_;
+  args.tokens = shape_.tokens;
   return args;
 }
 
@@ -223,8 +256,8 @@ Status CudaEncoder::Attention(size_t layer) {
   attention.query_key_value = wide_.as();
   attention.output = narrow_.as();
   attention.tiles = inputs_.as<QueryTile>();
-  attention.tile_count = tiles_;
-  attention.tokens = tokens_;
+  attention.tile_count = shape_.tiles;
+  attention.tokens = shape_.tokens;
   attention.heads = spec.encoder.heads;
   attention.head_dim = spec.head_dim;
   attention.bias = weights_->encoder_bias(layer);
@@ -242,7 +275,7 @@ Status CudaEncoder::FeedForward(size_t layer) {
   kernels::ActivateTokensArgs activate;
   activate.input = wide_.as();
   activate.output = narrow_.as();
-  activate.tokens = tokens_;
+  activate.tokens = shape_.tokens;
   activate.width = spec.encoder.d_ff;
   activate.kind = ActivationKindOf(spec.activation);
   activate.gated = spec.gated_ffn;
@@ -258,7 +291,7 @@ Status CudaEncoder::FeedForward(size_t layer) {
 // The size of batches that the products of this batch were tuned for.
 int32_t CudaEncoder::TunedTokens() const {
   int32_t tokens = limits_.max_tokens;
-  while (tokens / 2 >= std::max(tokens_, kLeastTunedTokens)) tokens /= 2;
+  while (tokens / 2 >= std::max(shape_.tokens, kLeastTunedTokens)) tokens /= 2;
   return tokens;
 }
 
@@ -287,8 +320,8 @@ Status CudaEncoder::FillCrossBlocks(int32_t group) {
   kernels::ScatterKeyValuesArgs args;
   args.key_values = wide_.as();
   args.layers = CrossLayersOf(group);
-  args.places = ids() + tokens_;
-  args.tokens = tokens_;
+  args.places = ids() + shape_.tokens;
+  args.tokens = shape_.tokens;
   args.pool = pool_->memory.as();
   args.layout = pool_->layout;
   args.layer_offset = pool_->LayerOffset(first_layer);
@@ -307,12 +340,12 @@ Status CudaEncoder::QueueLayer(int32_t layer) {
 // Of the batch in one layer of the encoder, or in the keys and values of a group of the decoder's.
 int64_t CudaEncoder::OperationsOf(int32_t part) const {
   const ModelSpec& spec = weights_->spec;
-  const int64_t token_operations = int64_t{2} * spec.d_model * tokens_;
+  const int64_t token_operations = int64_t{2} * spec.d_model * shape_.tokens;
   if (part >= spec.encoder.layers) {
     return token_operations * 2 * spec.decoder_inner() * CrossLayersOf(part - spec.encoder.layers);
   }
   const int64_t outputs = 4 * spec.encoder_inner() + (spec.gated_ffn ? 3 : 2) * spec.encoder.d_ff;
-  return token_operations * outputs + kAttentionCost * 4 * spec.encoder_inner() * score_count_;
+  return token_operations * outputs + kAttentionCost * 4 * spec.encoder_inner() * shape_.scores;
 }
 
 Status CudaEncoder::QueuePart(int32_t part) {
@@ -320,8 +353,20 @@ Status CudaEncoder::QueuePart(int32_t part) {
   return part < encoder_layers ? QueueLayer(part) : FillCrossBlocks(part - encoder_layers);
 }
 
+// Whether QueueSlice() would queue all parts at once.
+bool CudaEncoder::IsOneSlice() const {
+  int64_t operations = 0;
+  for (int32_t part = 0; part + 1 < Parts(); ++part) operations += OperationsOf(part);
+  return operations < kSliceOperations;
+}
+
 // Queues parts for about kSliceOperations, at least one.
 Status CudaEncoder::QueueSlice() {
+  if (bucket_ != nullptr) {
+    SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaGraphLaunch(bucket_->graph.get(), stream_.get()));
+    next_part_ = Parts();
+    return OkStatus();
+  }
   int64_t left = kSliceOperations;
   do {
     SEQ2SEQ_RETURN_IF_ERROR(QueuePart(next_part_));
@@ -333,7 +378,7 @@ Status CudaEncoder::QueueSlice() {
 // All products that can run, for batches of all sizes, on whatever is in the buffers.
 Status CudaEncoder::Tune() {
   if (weights_->type == kernels::ElementType::kFloat32) return OkStatus();
-  for (tokens_ = limits_.max_tokens; tokens_ >= kLeastTunedTokens; tokens_ /= 2) {
+  for (shape_.tokens = limits_.max_tokens; shape_.tokens >= kLeastTunedTokens; shape_.tokens /= 2) {
     std::vector<TokenMatmulArgs> products = {QueryKeyValue(0), AttentionOut(0), FfnIn(0), FfnOut(0),
                                              CrossKeyValues(0, CrossLayersOf(0))};
     const int32_t last_group = CrossLayersOf(CrossGroups() - 1);
@@ -345,31 +390,62 @@ Status CudaEncoder::Tune() {
   return OkStatus();
 }
 
+// One after the other, ascending; each of batches that QueueSlice() would queue at once. Float32
+// runs without: its products would be those of other shapes, with other algorithms.
+Status CudaEncoder::CaptureGraphs() {
+  if (weights_->type == kernels::ElementType::kFloat32) return OkStatus();
+  const int32_t most = std::min(limits_.max_tokens, kMostGraphTokens);
+  for (int32_t tokens = kGraphTokens; tokens <= most; tokens += kGraphTokens) {
+    shape_ = {tokens, TilesOf(tokens) + kSpareTiles, int64_t{tokens} * tokens};
+    if (!IsOneSlice()) break;
+    SEQ2SEQ_ASSIGN_OR_RETURN(CudaGraph graph, CudaGraph::Capture(stream_.get(), [&]() -> Status {
+                               for (int32_t part = 0; part < Parts(); ++part) {
+                                 SEQ2SEQ_RETURN_IF_ERROR(QueuePart(part));
+                               }
+                               return OkStatus();
+                             }));
+    // Once without a source: the first launch takes longer.
+    SEQ2SEQ_RETURN_IF_ERROR(Upload({}));
+    SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaGraphLaunch(graph.get(), stream_.get()));
+    SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(stream_.get()));
+    buckets_.push_back({shape_, std::move(graph)});
+  }
+  return OkStatus();
+}
+
 Status CudaEncoder::WarmUp() {
   const int32_t tokens = limits_.warm_up_tokens;
   const std::vector<int32_t> ids(tokens, 0);
   std::vector<BlockId> blocks((tokens - 1) / pool_->layout.block_tokens + 1);
   std::iota(blocks.begin(), blocks.end(), 0);
   const EncodeItem item{.ticket = 0, .source_ids = ids, .cross_blocks = blocks};
-  return Encode({&item, 1});
+  SEQ2SEQ_RETURN_IF_ERROR(Encode({&item, 1}));
+  return Wait();
 }
 
 Status CudaEncoder::Encode(std::span<const EncodeItem> batch) {
-  SEQ2SEQ_RETURN_IF_ERROR(UploadBatch(batch));
+  slices_ = 0;
   next_part_ = 0;
-  int32_t slice = 0;
-  for (; next_part_ < Parts(); ++slice) {
+  SEQ2SEQ_RETURN_IF_ERROR(UploadBatch(batch));
+  while (true) {
     SEQ2SEQ_RETURN_IF_ERROR(turns_->Slice(stream_.get(), [this] { return QueueSlice(); }));
-    SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaEventRecord(finished_[slice % 2].get(), stream_.get()));
+    SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaEventRecord(finished_[slices_ % 2].get(), stream_.get()));
+    ++slices_;
+    if (next_part_ == Parts()) return OkStatus();
     // While steps run the next slice is queued when this one has ended, so that a step comes
     // between them; else one is queued ahead, so that the device doesn't wait for this thread.
-    const int32_t wait_for = turns_->StepInFlight() ? slice : slice - 1;
-    if (wait_for < 0) continue;
-    SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaEventSynchronize(finished_[wait_for % 2].get()));
+    SEQ2SEQ_RETURN_IF_ERROR(WaitForSlices(turns_->StepInFlight() ? slices_ : slices_ - 1));
   }
-  SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaEventSynchronize(finished_[(slice - 1) % 2].get()));
+}
+
+// Until the first `count` of the batch have ended; all but the last two queued have.
+Status CudaEncoder::WaitForSlices(int32_t count) {
+  if (count == 0) return OkStatus();
+  SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaEventSynchronize(finished_[(count - 1) % 2].get()));
   return OkStatus();
 }
+
+Status CudaEncoder::Wait() { return WaitForSlices(slices_); }
 
 Status CudaEncoder::Recover() {
   SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(stream_.get()));

@@ -5,6 +5,7 @@
 #include <new>
 #include <string>
 #include <system_error>
+#include <utility>
 
 #include "backend/core/format.h"
 #include "backend/core/kv_blocks.h"
@@ -81,7 +82,7 @@ Status CudaEngine::Build(std::shared_ptr<const DeviceWeights> weights) {
         pool_.memory.bytes(), built.error().message));
   }
   encode_batch_.reserve(info_.max_encode_items);
-  encoded_.reserve(2 * info_.max_encode_items);  // of two encodes, if the first isn't polled yet
+  encoded_.reserve(info_.max_encode_items);
   encode_results_.reserve(info_.max_encode_items);
   good_sources_.reserve(info_.max_encode_items);
   check_.emplace(CallLimits{.slots = options_.max_active_sequences,
@@ -222,11 +223,20 @@ Status CudaEngine::StartEncode(std::span<const EncodeItem> batch) {
     return Internal(Format("{} sources of {} tokens are more than one encode takes ({}, {})",
                            batch.size(), tokens, info_.max_encode_items, limit));
   }
+  if (batch.empty()) return OkStatus();
+  bool here = false;
   {
     std::lock_guard lock(encode_mutex_);
-    if (!encode_batch_.empty()) return Internal("an encode is in flight already");
+    if (encode_in_flight_) return Internal("an encode is in flight already");
+    encode_in_flight_ = true;
     encode_batch_.assign(batch.begin(), batch.end());
-    encode_waits_ = !batch.empty();
+    here = !encode_thread_busy_ && encoder_->QueuesAtOnce(batch);
+  }
+  if (here) QueueEncode(MakeCurrent());
+  {
+    std::lock_guard lock(encode_mutex_);
+    (here ? encode_to_end_ : encode_to_queue_) = true;
+    encode_thread_busy_ = true;
   }
   encode_condition_.notify_one();
   return OkStatus();
@@ -234,56 +244,72 @@ Status CudaEngine::StartEncode(std::span<const EncodeItem> batch) {
 
 void CudaEngine::PollEncoded(std::vector<EncodeDone>* done) {
   std::lock_guard lock(encode_mutex_);
+  if (encoded_.empty()) return;
   done->insert(done->end(), encoded_.begin(), encoded_.end());
   encoded_.clear();
+  encode_in_flight_ = false;
 }
 
 void CudaEngine::RunEncodes() {
-  Status device = MakeCurrent();
+  const Status device = MakeCurrent();
   std::unique_lock lock(encode_mutex_);
   while (true) {
-    encode_condition_.wait(lock, [this] { return encode_waits_ || stop_encoding_; });
-    if (stop_encoding_) return;
-    encode_waits_ = false;
+    encode_thread_busy_ = encode_to_end_ || encode_to_queue_;
+    encode_condition_.wait(lock,
+                           [this] { return encode_to_end_ || encode_to_queue_ || stop_encoding_; });
+    const bool queued = std::exchange(encode_to_end_, false);
+    if (!queued && stop_encoding_) return;
+    if (!queued) encode_to_queue_ = false;
     lock.unlock();
-    EncodeBatch(device);
+    if (!queued) QueueEncode(device);
+    EndEncode();
     lock.lock();
-    for (EncodeDone& done : encode_results_) encoded_.push_back(std::move(done));
-    encode_batch_.clear();
-    notifier_->Notify();
   }
 }
 
-// Fills encode_results_; no exception leaves it.
-void CudaEngine::EncodeBatch(const Status& device) {
-  const Status encoded = WithoutThrowing([&] {
-    EncodeGoodSources(device);
-    return OkStatus();
-  });
-  if (encoded) return;
-  FailEncodes(encoded);
-  const Status recovered = WithoutThrowing([&] { return encoder_->Recover(); });
-  if (!recovered) Fail(recovered.error());
+// Reports the batch if it could be queued; else leaves that to EndEncode(). No exception leaves it.
+void CudaEngine::QueueEncode(const Status& device) {
+  encode_failure_ = WithoutThrowing([&] { return QueueGoodSources(device); });
+  if (encode_failure_) ReportEncodes();
 }
 
-// A source that cannot be encoded fails alone. A failed call takes the batch's others along, but
-// later encodes and steps only if the device is lost.
-void CudaEngine::EncodeGoodSources(const Status& device) {
+// A source that cannot be encoded fails alone.
+Status CudaEngine::QueueGoodSources(const Status& device) {
   encode_results_.clear();
   good_sources_.clear();
   for (const EncodeItem& item : encode_batch_) {
     encode_results_.push_back({item.ticket, check_->CheckSource(item)});
     if (encode_results_.back().status) good_sources_.push_back(item);
   }
-  if (good_sources_.empty()) return;
-  if (!device) {
-    Fail(device.error());
-    return FailEncodes(device);
+  if (good_sources_.empty()) return OkStatus();
+  if (!device) Fail(device.error());
+  SEQ2SEQ_RETURN_IF_ERROR(device);
+  return AtRunTime(encoder_->Encode(good_sources_));
+}
+
+// Waits until the device has done what was queued. A failed call takes the batch's other sources
+// along, but later encodes and steps only if the device is lost.
+void CudaEngine::EndEncode() {
+  if (encode_failure_) {
+    const Status ended = WithoutThrowing([&] { return encoder_->Wait(); });
+    if (ended) return;
+    Fail(ended.error());
+    notifier_->Notify();
+    return;
   }
-  const Status status = AtRunTime(encoder_->Encode(good_sources_));
-  if (status) return;
-  if (!encoder_->Recover()) Fail(status.error());
-  FailEncodes(status);
+  const Status recovered = WithoutThrowing([&] { return encoder_->Recover(); });
+  if (!recovered) Fail(encode_failure_.error());
+  FailEncodes(encode_failure_);
+  ReportEncodes();
+}
+
+void CudaEngine::ReportEncodes() {
+  {
+    std::lock_guard lock(encode_mutex_);
+    for (EncodeDone& done : encode_results_) encoded_.push_back(std::move(done));
+    encode_batch_.clear();
+  }
+  notifier_->Notify();
 }
 
 // All of the batch's that have not failed already; there is room for their results.
@@ -300,12 +326,7 @@ Status CudaEngine::Launch(const StepPlan& plan) {
   SEQ2SEQ_RETURN_IF_ERROR(Health());
   if (launched_ - polled_ >= kRing) return Internal("too many steps in flight");
   SEQ2SEQ_RETURN_IF_ERROR(check_->CheckPlan(plan));
-  Status status = MakeCurrent();
-  if (status) {
-    status = AtRunTime(
-        turns_.Step(decoder_->stream(), [&] { return decoder_->Launch(plan, launched_); }));
-  }
-  if (!status) {
+  if (const Status status = AtRunTime(QueueStep(plan)); !status) {
     Fail(status.error());
     return status;
   }
@@ -317,6 +338,13 @@ Status CudaEngine::Launch(const StepPlan& plan) {
   }
   step_condition_.notify_one();
   return OkStatus();
+}
+
+Status CudaEngine::QueueStep(const StepPlan& plan) {
+  SEQ2SEQ_RETURN_IF_ERROR(MakeCurrent());
+  SEQ2SEQ_RETURN_IF_ERROR(
+      turns_.Step(decoder_->stream(), [&] { return decoder_->Launch(plan, launched_); }));
+  return decoder_->SignalEnd(launched_, turns_.step_ended());
 }
 
 void CudaEngine::WatchSteps() {

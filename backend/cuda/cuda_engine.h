@@ -47,7 +47,22 @@ struct CudaEngineOptions {
 };
 
 // Two threads of its own, asleep unless the device has news: one runs encodes, one waits for steps,
-// which Launch() queues. The two take turns on the device.
+// which Launch() queues. The two take turns on the device. An encode that is one launch is queued
+// by StartEncode() itself if the encoding thread is asleep: it would take 0.1 to 0.2 ms to wake up.
+//
+// An encode is reported when its last slice has been queued, so that its sequences' first step is
+// queued right behind it: no thread has to wake up between the two. What that means for
+//  - KV blocks of a source that is cancelled after the report, and go to another at once: the
+//    other's encode comes later in the same stream, and steps that name the blocks, for cross- or
+//    self-attention, were launched later and wait for the slices queued before them (DeviceTurns).
+//  - a source that fails: it is reported when nothing of its batch can touch the blocks any more
+//    (CudaEncoder::Recover()), as before. The batch before it has ended then.
+//  - a device that is lost after the report: the encoding thread waits for the end of each encode,
+//    so the engine fails even if no step follows. Nothing is said of the sources again. The steps
+//    in flight fail, and so does a batch that StartEncode() has taken meanwhile.
+//  - the next batch: taken at once, but not looked at before the encode on the device has ended,
+//    whose buffers and events it uses. So no slices of two encodes are queued at a time, and steps
+//    launched meanwhile come between them.
 class CudaEngine final : public Engine {
  public:
   // kInvalidArgument naming the option if they don't fit the model or the device. `weights` must
@@ -85,9 +100,12 @@ class CudaEngine final : public Engine {
   Status MakeCurrent() const;
   void Fail(const Error& error);
   void RunEncodes();
-  void EncodeBatch(const Status& device);
-  void EncodeGoodSources(const Status& device);
+  void QueueEncode(const Status& device);
+  Status QueueGoodSources(const Status& device);
+  void EndEncode();
   void FailEncodes(const Status& status);
+  void ReportEncodes();
+  Status QueueStep(const StepPlan& plan);
   void WatchSteps();
 
   CudaEngineOptions options_;
@@ -105,12 +123,18 @@ class CudaEngine final : public Engine {
 
   std::mutex encode_mutex_;
   std::condition_variable encode_condition_;
-  std::vector<EncodeItem> encode_batch_;  // not empty: waiting or running
   std::vector<EncodeDone> encoded_;
-  std::vector<EncodeDone> encode_results_;  // the encoding thread's
-  std::vector<EncodeItem> good_sources_;    // the encoding thread's
-  bool encode_waits_ = false;
+  bool encode_in_flight_ = false;  // from StartEncode() until PollEncoded() has reported it
+  // What the encoding thread has to do, and whether it has anything.
+  bool encode_to_end_ = false;  // of a batch that StartEncode() has queued
+  bool encode_to_queue_ = false;
+  bool encode_thread_busy_ = false;
   bool stop_encoding_ = false;
+  // The encoding thread's, or StartEncode()'s while that has nothing to do.
+  std::vector<EncodeItem> encode_batch_;
+  std::vector<EncodeDone> encode_results_;
+  std::vector<EncodeItem> good_sources_;
+  Status encode_failure_;  // of the batch: why it could not be queued
 
   // Steps are numbered from 0: launched_ >= completed_ >= polled_. The caller's thread writes
   // launched_ and polled_, the watching thread completed_.

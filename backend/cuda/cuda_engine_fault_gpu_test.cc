@@ -51,7 +51,8 @@ DriverRequest Request(int32_t seed) {
   return request;
 }
 
-// An engine with the device taken away, two steps and an encode waiting for it.
+// An engine with the device taken away, two steps and an encode waiting for it. The encode has been
+// reported, and another one is started.
 class Scene {
  public:
   explicit Scene(const std::string& name)
@@ -76,12 +77,11 @@ class Scene {
     Require(engine().Launch(plan_).has_value(), "a step is launched");
     plan_.step = 101;
     Require(engine().Launch(plan_).has_value(), "a second step is launched");
-    source_ = Request(3).source;
-    for (BlockId block = 0; block < 4; ++block) {
-      blocks_.push_back(engine().info().total_blocks - 1 - block);
-    }
-    const EncodeItem item{7, source_, blocks_};
-    Require(engine().StartEncode({&item, 1}).has_value(), "an encode is started");
+    StartEncode(7);
+    CollectUntil([&] { return !encodes.empty(); });
+    Require(steps.empty() && encodes.size() == 1 && encodes[0].status.has_value(),
+            "it is reported while the device is held");
+    StartEncode(8);
   }
 
   Engine& engine() { return driven_->engine(); }
@@ -90,14 +90,8 @@ class Scene {
 
   // Polls until everything in flight is reported.
   void Collect() {
-    const auto deadline = std::chrono::steady_clock::now() + kDeadline;
-    StepResult result;
-    while (steps.size() < 2 || encodes.empty()) {
-      Require(std::chrono::steady_clock::now() < deadline, "all work is reported in time");
-      Poll(&result);
-      driven_->notifier().WaitFor(std::chrono::milliseconds(10));
-    }
-    for (int i = 0; i < 10; ++i) Poll(&result);  // nothing comes twice
+    CollectUntil([&] { return steps.size() >= 2 && encodes.size() >= 2; });
+    for (int i = 0; i < 10; ++i) Poll();  // nothing comes twice
   }
 
   std::vector<std::pair<uint64_t, Status>> steps;
@@ -106,8 +100,24 @@ class Scene {
  private:
   volatile HeldDevice* word() { return word_.as<HeldDevice>(); }
 
-  void Poll(StepResult* result) {
-    while (engine().PollStep(result)) steps.emplace_back(result->step, result->status);
+  // All sources are equal, and lie in the same blocks.
+  void StartEncode(uint64_t ticket) {
+    const EncodeItem item{ticket, source_, blocks_};
+    Require(engine().StartEncode({&item, 1}).has_value(), "an encode is started");
+  }
+
+  template <typename Done>
+  void CollectUntil(Done done) {
+    const auto deadline = std::chrono::steady_clock::now() + kDeadline;
+    for (Poll(); !done(); Poll()) {
+      Require(std::chrono::steady_clock::now() < deadline, "all work is reported in time");
+      driven_->notifier().WaitFor(std::chrono::milliseconds(10));
+    }
+  }
+
+  void Poll() {
+    StepResult result;
+    while (engine().PollStep(&result)) steps.emplace_back(result.step, result.status);
     engine().PollEncoded(&encodes);
   }
 
@@ -116,18 +126,18 @@ class Scene {
   CudaStream stream_;
   std::vector<DriverSequence> sequences_;
   StepPlan plan_;
-  std::vector<int32_t> source_;
-  std::vector<BlockId> blocks_;
+  const std::vector<int32_t> source_ = Request(3).source;
+  const std::vector<BlockId> blocks_ = {20, 21};
 };
 
 void RequireAllReported(const Scene& scene, bool good) {
-  Require(scene.steps.size() == 2 && scene.encodes.size() == 1, "each piece of work, once");
+  Require(scene.steps.size() == 2 && scene.encodes.size() == 2, "each piece of work, once");
   Require(scene.steps[0].first == 100 && scene.steps[1].first == 101, "steps in their order");
-  Require(scene.encodes[0].ticket == 7, "the encode by its ticket");
+  Require(scene.encodes[0].ticket == 7 && scene.encodes[1].ticket == 8, "encodes by their tickets");
   for (const auto& [step, status] : scene.steps) {
     Require(status.has_value() == good, "step " + std::to_string(step) + " as it ended");
   }
-  Require(scene.encodes[0].status.has_value() == good, "the encode as it ended");
+  Require(scene.encodes[1].status.has_value() == good, "the second encode as it ended");
 }
 
 [[noreturn]] void LoseTheDevice() {
@@ -139,11 +149,12 @@ void RequireAllReported(const Scene& scene, bool good) {
     Require(status.error().code == ErrorCode::kInternal, "a step's error is internal");
     Require(status.error().message.find("CUDA") != std::string::npos, "and names its source");
   }
+  Require(scene.encodes[1].status.error().code == ErrorCode::kInternal, "so is the encode's");
   const Status health = scene.engine().Health();
   Require(!health && health.error().code == ErrorCode::kUnavailable, "Health() is kUnavailable");
   const std::vector<int32_t> source = Request(4).source;
   const std::vector<BlockId> blocks = {0, 1};
-  const EncodeItem item{8, source, blocks};
+  const EncodeItem item{9, source, blocks};
   const Status encode = scene.engine().StartEncode({&item, 1});
   Require(!encode && encode.error().code == ErrorCode::kUnavailable, "StartEncode refuses");
   StepPlan plan;
@@ -187,6 +198,52 @@ void RequireAllReported(const Scene& scene, bool good) {
   std::_Exit(0);
 }
 
+// The device is lost when an encode has been reported that it has not done, and nothing else is in
+// flight; or the first step of the encode's sequence.
+[[noreturn]] void LoseTheDeviceBehindAReport(bool with_step) {
+  DrivenEngine driven(SmallWeights("reported"), SmallOptions());
+  const PinnedBuffer word = ValueOf(PinnedBuffer::Allocate(sizeof(HeldDevice)));
+  const CudaStream stream = ValueOf(CudaStream::Create(StreamPriority::kHigh));
+  volatile HeldDevice* const say = word.as<HeldDevice>();
+  *say = HeldDevice::kHeld;
+  driven.Generate({Request(1)});  // loads all kernels
+  Require(LaunchDeviceHolder(say, stream.get()) == cudaSuccess, "the device is held");
+  const std::vector<DriverRequest> requests = {Request(1)};
+  std::vector<DriverSequence> sequences = ValueOf(driven.driver().Encode(requests));
+  Require(sequences[0].status.has_value(), "the encode is reported");
+  Require(cudaStreamQuery(stream.get()) == cudaErrorNotReady, "while the device is held");
+  if (with_step) {
+    StepPlan plan;
+    BindRecord& bind = plan.bind.emplace_back();
+    bind.slot = 1;  // nobody had it
+    bind.pending_tokens = requests[0].prefix;
+    bind.max_new_tokens = requests[0].max_new_tokens;
+    bind.source_length = static_cast<int32_t>(requests[0].source.size());
+    bind.cross_blocks = sequences[0].cross_blocks;
+    bind.self_blocks = sequences[0].self_blocks;
+    plan.rows = {bind.slot};
+    Require(driven.engine().Launch(plan).has_value(), "its first step is launched");
+  }
+  *say = HeldDevice::kLost;
+  const auto deadline = std::chrono::steady_clock::now() + kDeadline;
+  StepResult result;
+  for (bool polled = !with_step; !polled || driven.engine().Health();) {
+    Require(std::chrono::steady_clock::now() < deadline, "the loss is told in time");
+    driven.notifier().WaitFor(kDeadline);  // it rings
+    polled = polled || driven.engine().PollStep(&result);
+  }
+  if (with_step) {
+    Require(!result.status && result.status.error().code == ErrorCode::kInternal, "the step fails");
+  }
+  Require(driven.engine().Health().error().code == ErrorCode::kUnavailable, "it is kUnavailable");
+  std::vector<EncodeDone> done;
+  driven.engine().PollEncoded(&done);
+  Require(done.empty(), "the encode is not reported again");
+  const EncodeItem item{1, requests[0].source, sequences[0].cross_blocks};
+  Require(!driven.engine().StartEncode({&item, 1}), "StartEncode refuses");
+  std::_Exit(0);
+}
+
 class CudaFaultDeathTest : public testing::Test {
  protected:
   // The child starts afresh: CUDA does not survive a fork.
@@ -195,6 +252,14 @@ class CudaFaultDeathTest : public testing::Test {
 
 TEST_F(CudaFaultDeathTest, ALostDeviceFailsAllWorkOnceAndRefusesMore) {
   EXPECT_EXIT(LoseTheDevice(), testing::ExitedWithCode(0), "");
+}
+
+TEST_F(CudaFaultDeathTest, ADeviceLostBehindAReportFailsTheEngine) {
+  EXPECT_EXIT(LoseTheDeviceBehindAReport(false), testing::ExitedWithCode(0), "");
+}
+
+TEST_F(CudaFaultDeathTest, ADeviceLostBehindAReportFailsTheStepThatFollows) {
+  EXPECT_EXIT(LoseTheDeviceBehindAReport(true), testing::ExitedWithCode(0), "");
 }
 
 TEST_F(CudaFaultDeathTest, AnEngineOnALostDeviceCanBeDestroyed) {

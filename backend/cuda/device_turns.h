@@ -16,8 +16,15 @@ namespace seq2seq {
 // time would be no faster: an encode fills the device, and each of a step's many small kernels
 // would wait for blocks of the encode to make room.
 //
-// Threads: any. A call waits while another queues its work (tens of microseconds), never for the
-// device. The lifetimes of streams and of work queued don't matter to it.
+// So work that was queued later never overtakes: steps are in one stream, slices in another, and
+// across the two the turns order them. A step therefore reads what a slice that was queued before
+// it has written, whether the slice has ended or not; and KV blocks may change hands as soon as all
+// work that names them for their old owner is queued: whatever the new owner's slices and steps
+// write there is written later.
+//
+// Threads: any; steps come from one thread. A call waits while another queues its work (tens of
+// microseconds for a step, up to a millisecond for a slice), never for the device. The lifetimes of
+// streams and of work queued don't matter to it.
 class DeviceTurns {
  public:
   [[nodiscard]] Status Init() {
@@ -38,6 +45,8 @@ class DeviceTurns {
   }
 
   bool StepInFlight() const { return cudaEventQuery(step_ended_.get()) == cudaErrorNotReady; }
+  // Of the last step queued. For the thread that queues steps: another's would be a later one.
+  const CudaEvent& step_ended() const { return step_ended_; }
 
  private:
   template <typename Queue>

@@ -31,6 +31,8 @@ struct EncodeItem {
   std::span<const BlockId> cross_blocks;  // receive its cross-attention keys and values; likewise
 };
 
+// Of a source. OK: steps launched from now on find its blocks filled, though a device may have the
+// encode before it yet. With or without an error the blocks may be given to others at once.
 struct EncodeDone {
   uint64_t ticket = 0;
   Status status;  // an error concerns this source alone unless Health() says more
@@ -40,11 +42,12 @@ struct EncodeDone {
 //
 // Threads: all calls come from one thread, the scheduler's, and none of them blocks on computation.
 // The engine works on threads or streams of its own and signals the Notifier that it was created
-// with whenever PollEncoded() or PollStep() has something new. Encodes run beside steps; steps run
-// in the order of their launch. Memory: everything is allocated at creation; no call below
-// allocates. Failure: a failed step or a lost device is reported once through the poll calls for
-// all the work it took along; from then on Health() is an error and StartEncode() and Launch()
-// refuse. Lifetime: the destructor waits for work in flight and drops its results.
+// with whenever PollEncoded() or PollStep() has something new, or it fails. Encodes run beside
+// steps; steps run in the order of their launch. Memory: everything is allocated at creation; no
+// call below allocates. Failure: a failed step or a lost device is reported once through the poll
+// calls for all the work it took along that they had not reported yet; from then on Health() is an
+// error and StartEncode() and Launch() refuse. Lifetime: the destructor waits for work in flight
+// and drops its results.
 class Engine {
  public:
   virtual ~Engine() = default;
@@ -58,7 +61,7 @@ class Engine {
   // max_encodes_in_flight. Takes all of it or, with an error, nothing.
   [[nodiscard]] virtual Status StartEncode(std::span<const EncodeItem> batch) = 0;
 
-  // Appends the encodes that ended since the last call to `done` (the caller reserves room for
+  // Appends the sources that are done since the last call to `done` (the caller reserves room for
   // max_encode_items x max_encodes_in_flight).
   virtual void PollEncoded(std::vector<EncodeDone>* done) = 0;
 

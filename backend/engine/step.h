@@ -41,7 +41,7 @@ struct BindRecord {
   SamplingOptions sampling;
 
   int32_t source_length = 0;  // encoder positions, > 0
-  // ceil(source_length / block_tokens) blocks, filled by the encode that ended before.
+  // ceil(source_length / block_tokens) blocks, of a source that was reported done before.
   std::span<const BlockId> cross_blocks;
   // Enough blocks for position + pending_tokens + the new tokens still allowed, less the last one,
   // which never enters the cache.

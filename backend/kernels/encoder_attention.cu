@@ -217,6 +217,8 @@ template <typename T, int kHeadDim>
 __global__ void __launch_bounds__(kThreads)
     TileAttentionKernel(const __grid_constant__ EncoderAttentionArgs args) {
   extern __shared__ uint4 shared[];
+  const QueryTile tile = args.tiles[blockIdx.y];
+  if (tile.length == 0) return;
   T* tiles = reinterpret_cast<T*>(shared);
   float* bias = reinterpret_cast<float*>(tiles + 4 * TileAttention<T, kHeadDim>::kTileElements);
   const int distances = 2 * args.max_distance + 1;
@@ -225,7 +227,6 @@ __global__ void __launch_bounds__(kThreads)
       bias[i] = args.bias[int64_t{blockIdx.x} * distances + i];
     }
   }
-  const QueryTile tile = args.tiles[blockIdx.y];
   TileAttention<T, kHeadDim>(args, tile, tiles, args.bias == nullptr ? nullptr : bias).Run();
 }
 

@@ -15,7 +15,7 @@ namespace seq2seq::kernels {
 // Queries that one block handles.
 constexpr int32_t kQueryTile = 128;
 
-// A piece of one source: kQueryTile of its queries (fewer at its end).
+// A piece of one source: kQueryTile of its queries (fewer at its end). Of length 0: no work.
 struct QueryTile {
   int32_t first_token = 0;  // of the source, in the packed batch
   int32_t length = 0;       // of the source

@@ -80,6 +80,7 @@ TEST_P(EncoderAttentionGpuTest, MatchesDoublePrecision) {
     }
     tokens += length;
   }
+  tiles.emplace_back();  // of no source
   const DeviceValues source(type, RandomValues(int64_t{tokens} * 3 * inner, 1, 0.7));
   const DeviceValues bias(ElementType::kFloat32,
                           RandomValues(shape.heads * (2 * shape.max_distance + 1), 2));

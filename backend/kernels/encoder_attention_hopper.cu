@@ -240,6 +240,7 @@ __global__ void __launch_bounds__(kThreads, 2)
                        args.max_distance);
   WaitForEarlierKernels();
   const QueryTile tile = args.tiles[blockIdx.y];
+  if (tile.length == 0) return;
   const int key_tiles = (tile.length + kKeyTile - 1) / kKeyTile;
   const int groups = min(kGroups, (tile.length - tile.first_query + 63) / 64);
   const int inner = args.heads * kHeadDim;

@@ -14,10 +14,13 @@ namespace {
 constexpr int kWarpSize = 32;
 constexpr int kMaxThreads = 512;
 constexpr int kMaxWarps = kMaxThreads / kWarpSize;
-// Elements a thread handles at once: 16 bytes of a two-byte type, twice 16 bytes of float.
-constexpr int kVectorWidth = 8;
+// Elements a thread handles at once: 16 bytes of float. With 32 a warp's reads would be 32 bytes
+// apart, each of them half of its lines.
+constexpr int kVectorWidth = 4;
 constexpr size_t kAccessBytes = 16;
-// Accesses whose sums stay in registers between the two passes; wider rows are read again.
+// Accesses whose sums stay in registers between the two passes; wider rows are read again. A thread
+// has all of them in flight at once, and a block as few threads as that allows: one barrier of few
+// warps, and rows enough on a multiprocessor to keep its memory busy.
 constexpr int kCachedAccesses = 4;
 
 template <typename T, int kWidth>
@@ -51,8 +54,9 @@ __device__ float BlockSum(float value) {
   return total;
 }
 
-// One block a row. `accesses` is width / kWidth.
-template <typename Weight, typename Activation, int kWidth>
+// One block a row. `accesses` is width / kWidth. kAdds: there is a delta. Otherwise nothing is
+// stored before the barrier, and no read waits behind a store.
+template <typename Weight, typename Activation, int kWidth, bool kAdds>
 __global__ void __launch_bounds__(kMaxThreads)
     RmsNormKernel(float* residual, const Activation* delta, const Weight* weight,
                   Activation* output, int accesses, float epsilon) {
@@ -61,11 +65,18 @@ __global__ void __launch_bounds__(kMaxThreads)
   const int stride = static_cast<int>(blockDim.x);
   const int first = static_cast<int>(threadIdx.x);
   Pack<float, kWidth> cached[kCachedAccesses];
+  Pack<Weight, kWidth> factors[kCachedAccesses];  // early: not a round trip after the barrier
 
+#pragma unroll
+  for (int step = 0; step < kCachedAccesses; ++step) {
+    const int index = first + step * stride;
+    if (index >= accesses) continue;
+    cached[step] = Load<float, kWidth>(row_residual, index);
+    factors[step] = Load<Weight, kWidth>(weight, index);
+  }
   float squares = 0.0f;
-  const auto add = [&](int index) {
-    Pack<float, kWidth> sum = Load<float, kWidth>(row_residual, index);
-    if (delta != nullptr) {
+  const auto add = [&](int index, Pack<float, kWidth> sum) {
+    if constexpr (kAdds) {
       const auto added = Load<Activation, kWidth>(delta + row, index);
       for (int i = 0; i < kWidth; ++i) sum.values[i] += ToFloat(added.values[i]);
       Store(row_residual, index, sum);
@@ -76,42 +87,47 @@ __global__ void __launch_bounds__(kMaxThreads)
 #pragma unroll
   for (int step = 0; step < kCachedAccesses; ++step) {
     const int index = first + step * stride;
-    if (index < accesses) cached[step] = add(index);
+    if (index < accesses) cached[step] = add(index, cached[step]);
   }
-  for (int index = first + kCachedAccesses * stride; index < accesses; index += stride) add(index);
+  for (int index = first + kCachedAccesses * stride; index < accesses; index += stride) {
+    add(index, Load<float, kWidth>(row_residual, index));
+  }
 
   const float mean = BlockSum(squares) / static_cast<float>(accesses * kWidth);
   const float scale = 1.0f / sqrtf(mean + epsilon);
 
-  const auto normalize = [&](int index, const Pack<float, kWidth>& sum) {
-    const auto factors = Load<Weight, kWidth>(weight, index);
+  const auto normalize = [&](int index, const Pack<float, kWidth>& sum,
+                             const Pack<Weight, kWidth>& factor) {
     Pack<Activation, kWidth> result;
     for (int i = 0; i < kWidth; ++i) {
-      result.values[i] = FromFloat<Activation>(sum.values[i] * scale * ToFloat(factors.values[i]));
+      result.values[i] = FromFloat<Activation>(sum.values[i] * scale * ToFloat(factor.values[i]));
     }
     Store(output + row, index, result);
   };
 #pragma unroll
   for (int step = 0; step < kCachedAccesses; ++step) {
     const int index = first + step * stride;
-    if (index < accesses) normalize(index, cached[step]);
+    if (index < accesses) normalize(index, cached[step], factors[step]);
   }
   // A thread reads again only what it wrote itself.
   for (int index = first + kCachedAccesses * stride; index < accesses; index += stride) {
-    normalize(index, Load<float, kWidth>(row_residual, index));
+    normalize(index, Load<float, kWidth>(row_residual, index), Load<Weight, kWidth>(weight, index));
   }
 }
 
 template <typename Weight, typename Activation, int kWidth>
 cudaError_t LaunchKernel(const RmsNormParams& params, cudaStream_t stream) {
   const int accesses = params.width / kWidth;
-  const int warps = (accesses + kWarpSize - 1) / kWarpSize;
+  constexpr int kWarpAccesses = kCachedAccesses * kWarpSize;
+  const int warps = (accesses + kWarpAccesses - 1) / kWarpAccesses;
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(static_cast<unsigned>(params.rows));
   config.blockDim =
       dim3(static_cast<unsigned>((warps < kMaxWarps ? warps : kMaxWarps) * kWarpSize));
   config.stream = stream;
-  return cudaLaunchKernelEx(&config, RmsNormKernel<Weight, Activation, kWidth>, params.residual,
+  const auto kernel = params.delta != nullptr ? RmsNormKernel<Weight, Activation, kWidth, true>
+                                              : RmsNormKernel<Weight, Activation, kWidth, false>;
+  return cudaLaunchKernelEx(&config, kernel, params.residual,
                             static_cast<const Activation*>(params.delta),
                             static_cast<const Weight*>(params.weight),
                             static_cast<Activation*>(params.output), accesses, params.epsilon);

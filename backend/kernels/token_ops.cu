@@ -8,6 +8,10 @@ namespace seq2seq::kernels {
 namespace {
 
 constexpr int kThreads = 256;
+// Of a block of ScatterKeyValuesKernel, each with so many vectors: what tokens in a row have of a
+// head are neighbours in the cache, and are written together.
+constexpr int kScatterTokens = 16;
+constexpr int kScatterVectors = kThreads / kScatterTokens;
 
 template <typename T>
 __global__ void EmbedTokensKernel(const T* embedding, const int32_t* ids, int32_t width,
@@ -42,23 +46,26 @@ __global__ void __launch_bounds__(kThreads) ActivateTokensKernel(ActivateTokensA
   static_cast<uint4*>(args.output)[i] = bits;
 }
 
+// A thread has one vector.
 template <typename T>
-__global__ void ScatterKeyValuesKernel(ScatterKeyValuesArgs args) {
+__global__ void __launch_bounds__(kThreads) ScatterKeyValuesKernel(ScatterKeyValuesArgs args) {
   constexpr int V = kVector<T>;
   const KvLayout& layout = args.layout;
   const int head_vectors = layout.head_dim / V;
   const int vectors = args.layers * 2 * layout.heads * head_vectors;
-  const int64_t token = blockIdx.x;
+  const int64_t token = int64_t{blockIdx.x} * kScatterTokens + threadIdx.x / kScatterVectors;
+  const int vector = static_cast<int>(blockIdx.y * kScatterVectors + threadIdx.x % kScatterVectors);
+  if (token >= args.tokens || vector >= vectors) return;
+  const uint4 bits =
+      LoadStreaming(static_cast<const uint4*>(args.key_values) + token * vectors + vector);
   const int32_t place = args.places[token];
+  if (place < 0) return;
   T* block = static_cast<T*>(args.pool) + place / layout.block_tokens * layout.BlockStride() +
              args.layer_offset + place % layout.block_tokens * layout.head_dim;
-  const uint4* source = static_cast<const uint4*>(args.key_values) + token * vectors;
   // Heads of values lie behind those of keys, and layers behind each other, as in the source.
-  for (int i = threadIdx.x; i < vectors; i += kThreads) {
-    const int head = i / head_vectors;
-    *reinterpret_cast<uint4*>(block + head * layout.HeadStride() + (i - head * head_vectors) * V) =
-        LoadStreaming(source + i);
-  }
+  const int head = vector / head_vectors;
+  *reinterpret_cast<uint4*>(block + head * layout.HeadStride() +
+                            (vector - head * head_vectors) * V) = bits;
 }
 
 // Calls run(T{}) with the type that `type` names.
@@ -105,8 +112,11 @@ cudaError_t LaunchScatterKeyValues(ElementType type, const ScatterKeyValuesArgs&
                                    const LaunchContext& context) {
   if (args.layout.head_dim * ElementBytes(type) % 16 != 0) return cudaErrorInvalidValue;
   return WithType(type, [&](auto element) {
-    return Launch(ScatterKeyValuesKernel<decltype(element)>, {dim3(args.tokens), dim3(kThreads)},
-                  context, args);
+    const int32_t vectors =
+        args.layers * 2 * args.layout.heads * args.layout.head_dim / kVector<decltype(element)>;
+    const dim3 grid((args.tokens + kScatterTokens - 1) / kScatterTokens,
+                    (vectors + kScatterVectors - 1) / kScatterVectors);
+    return Launch(ScatterKeyValuesKernel<decltype(element)>, {grid, dim3(kThreads)}, context, args);
   });
 }
 

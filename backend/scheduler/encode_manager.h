@@ -18,8 +18,8 @@ class EncodeManager {
   // Both outlive the manager.
   EncodeManager(Engine* engine, SequenceTable* table, const SchedulingPolicy& policy);
 
-  // Takes in the encodes that ended; one that failed ends its own request with kInternal. Returns
-  // the number of source tokens encoded.
+  // Takes in the sources that are done; one that failed ends its own request with kInternal.
+  // Returns the number of source tokens encoded.
   int64_t Poll();
 
   // Starts a batch of the oldest admitted sources if the policy wants it, and at most one between

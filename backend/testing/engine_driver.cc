@@ -94,8 +94,7 @@ Status EngineDriver::StartEncodes(std::span<DriverSequence> sequences) {
   return OkStatus();
 }
 
-// Whether any encode has ended.
-bool EngineDriver::TakeEncoded(std::span<DriverSequence> sequences) {
+void EngineDriver::TakeEncoded(std::span<DriverSequence> sequences) {
   done_.clear();
   engine_->PollEncoded(&done_);
   for (const EncodeDone& done : done_) {
@@ -105,7 +104,6 @@ bool EngineDriver::TakeEncoded(std::span<DriverSequence> sequences) {
     ++encoded_count_;
     if (--encodes_[sequence.encode] == 0) encodes_.erase(sequence.encode);
   }
-  return !done_.empty();
 }
 
 Result<std::vector<DriverSequence>> EngineDriver::Encode(std::span<const DriverRequest> requests) {
@@ -246,7 +244,7 @@ Result<std::vector<DriverSequence>> EngineDriver::Generate(std::span<const Drive
   last_step_end_ = 0.0;
   SEQ2SEQ_ASSIGN_OR_RETURN(std::vector<DriverSequence> sequences, Admit(requests));
   SEQ2SEQ_RETURN_IF_ERROR(WaitUntil(notifier_, [&]() -> Result<bool> {
-    if (TakeEncoded(sequences) && encoded_count_ == sequences.size()) times_.encoded = Now();
+    TakeEncoded(sequences);
     SEQ2SEQ_RETURN_IF_ERROR(StartEncodes(sequences));
     for (bool worked = true; worked;) {
       SEQ2SEQ_ASSIGN_OR_RETURN(const bool took, TakeStep());

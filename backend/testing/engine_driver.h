@@ -59,7 +59,6 @@ enum class DecodeStart : uint8_t {
 
 // Of one Generate(), in milliseconds.
 struct GenerateTimes {
-  double encoded = 0.0;       // until all were encoded
   double total = 0.0;         // until all had ended
   std::vector<double> steps;  // between the ends of steps that had all sequences as rows
 };
@@ -107,7 +106,7 @@ class EngineDriver {
   Result<std::vector<BlockId>> TakeBlocks(int64_t tokens);
   Result<std::vector<DriverSequence>> Admit(std::span<const DriverRequest> requests);
   Status StartEncodes(std::span<DriverSequence> sequences);
-  bool TakeEncoded(std::span<DriverSequence> sequences);
+  void TakeEncoded(std::span<DriverSequence> sequences);
   BindRecord RecordFor(const DriverSequence& sequence) const;
   Result<bool> TakeStep();
   Result<bool> LaunchReady(std::span<DriverSequence> sequences, DecodeStart start);
