@@ -15,6 +15,7 @@ namespace seq2seq {
 namespace {
 
 using kernels::ElementBytes;
+using kernels::kBlockTokens;
 using kernels::kQueryTile;
 using kernels::QueryTile;
 
@@ -85,7 +86,6 @@ Status CudaEncoder::UploadBatch(std::span<const EncodeItem> batch) {
   auto* tile = host_inputs_.as<QueryTile>();
   auto* ids = reinterpret_cast<int32_t*>(tile + tiles_);
   int32_t* places = ids + tokens_;
-  const int32_t block_tokens = pool_->layout.block_tokens;
   int32_t first_token = 0;
   for (const EncodeItem& item : batch) {
     const auto length = static_cast<int32_t>(item.source_ids.size());
@@ -95,7 +95,7 @@ Status CudaEncoder::UploadBatch(std::span<const EncodeItem> batch) {
     std::memcpy(ids + first_token, item.source_ids.data(), length * sizeof(int32_t));
     for (int32_t i = 0; i < length; ++i) {
       places[first_token + i] =
-          item.cross_blocks[i / block_tokens] * block_tokens + i % block_tokens;
+          item.cross_blocks[i / kBlockTokens] * kBlockTokens + i % kBlockTokens;
     }
     first_token += length;
   }
@@ -308,7 +308,7 @@ Status CudaEncoder::Tune() {
 Status CudaEncoder::WarmUp() {
   const int32_t tokens = limits_.warm_up_tokens;
   const std::vector<int32_t> ids(tokens, 0);
-  std::vector<BlockId> blocks((tokens - 1) / pool_->layout.block_tokens + 1);
+  std::vector<BlockId> blocks((tokens - 1) / kBlockTokens + 1);
   std::iota(blocks.begin(), blocks.end(), 0);
   const EncodeItem item{.ticket = 0, .source_ids = ids, .cross_blocks = blocks};
   return Encode({&item, 1});

@@ -127,9 +127,10 @@ class KeyReader {
 
  private:
   __device__ __forceinline__ void LoadOne(int u, int token) {
-    const int32_t block = blocks_[token / layout_.block_tokens];
-    const T* key =
-        base_ + block * layout_.BlockStride() + token % layout_.block_tokens * layout_.head_dim;
+    const auto place = static_cast<uint32_t>(token);
+    const int32_t block = blocks_[place / kBlockTokens];
+    const T* key = base_ + block * layout_.BlockStride() +
+                   static_cast<int32_t>(place % kBlockTokens) * layout_.head_dim;
     keys_[u] = __ldcg(reinterpret_cast<const uint4*>(key));
     values_[u] = __ldcg(reinterpret_cast<const uint4*>(key + layout_.ValueOffset()));
   }

@@ -64,10 +64,11 @@ struct EpilogueRow {
       if (args.outputs == out.inner) return;
       const RowInfo info = args.row_infos[row];
       if ((info.flags & RowInfo::kActive) == 0) return;
-      const int32_t block = out.self_blocks[int64_t{info.slot} * out.self_stride +
-                                            info.position / out.layout.block_tokens];
+      const auto position = static_cast<uint32_t>(info.position);
+      const int32_t block =
+          out.self_blocks[int64_t{info.slot} * out.self_stride + position / kBlockTokens];
       cache = block * out.layout.BlockStride() + out.layer_offset +
-              info.position % out.layout.block_tokens * out.layout.head_dim;
+              static_cast<int32_t>(position % kBlockTokens) * out.layout.head_dim;
     }
   }
 
@@ -152,11 +153,13 @@ class EpilogueOutputs {
   // Where output i goes: the query (kNoCache), or a place in a row's part of the cache.
   __device__ __forceinline__ void PrepareCache(int i) {
     const QueryKeyValueOutput& out = args_.query_key_value;
-    const int part = args_.outputs == out.inner ? 0 : Output(i) / out.inner;  // query, key, value
-    if (part == 0) return;
-    const int index = Output(i) - part * out.inner;
-    cache_[i] = (part == 2 ? out.layout.ValueOffset() : 0) +
-                index / out.layout.head_dim * out.layout.HeadStride() + index % out.layout.head_dim;
+    const int beyond_queries = Output(i) - out.inner;
+    if (beyond_queries < 0 || args_.outputs == out.inner) return;
+    const bool is_value = beyond_queries >= out.inner;
+    const int index = beyond_queries - (is_value ? out.inner : 0);
+    const int head = out.layout.HeadOf(index);
+    cache_[i] = (is_value ? out.layout.ValueOffset() : 0) + head * out.layout.HeadStride() + index -
+                head * out.layout.head_dim;
   }
 
   __device__ __forceinline__ void StoreQueryKeyValue(int row, bool exists, const Row& state,

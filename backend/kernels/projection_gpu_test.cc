@@ -226,7 +226,7 @@ void TestQueryKeyValue(ElementType type, int32_t heads, int32_t head_dim, int32_
                        int32_t parts = 3) {
   const int32_t inner = heads * head_dim;
   const Problem problem(type, {parts * inner, 64, rows}, true, false);
-  const KvLayout layout{2, heads, head_dim, 16};
+  const KvLayout layout(2, heads, head_dim);
   constexpr int32_t kStride = 3;
   const int32_t blocks = rows * kStride;
   DeviceValues pool(type, Poison(blocks * layout.BlockStride()));

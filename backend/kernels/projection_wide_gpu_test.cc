@@ -39,7 +39,6 @@ constexpr int32_t kSumStride = 8;
 constexpr double kEpsilon = 1e-6;
 constexpr double kOutputScale = 0.7;
 constexpr double kSumTolerance = 1e-5;
-constexpr int32_t kBlockTokens = 16;
 
 double HalfTolerance(ElementType type) { return type == ElementType::kFloat16 ? 1e-3 : 8e-3; }
 
@@ -312,7 +311,7 @@ TEST_P(ProjectionWideGpuTest, WritesQueriesAndTheCache) {
     const int32_t heads = std::clamp(shape().outputs / (16 * parts), 1, kMostHeads);
     const int32_t inner = heads * 16;
     const Problem problem(type(), {parts * inner, shape().inputs, shape().rows}, false);
-    const KvLayout layout{2, heads, 16, kBlockTokens};
+    const KvLayout layout(2, heads, 16);
     constexpr int32_t kStride = 3;
     const int32_t rows = shape().rows;
     const int32_t blocks = rows * kStride;

@@ -49,9 +49,10 @@ __global__ void ScatterKeyValuesKernel(ScatterKeyValuesArgs args) {
   const int head_vectors = layout.head_dim / V;
   const int vectors = args.layers * 2 * layout.heads * head_vectors;
   const int64_t token = blockIdx.x;
-  const int32_t place = args.places[token];
-  T* block = static_cast<T*>(args.pool) + place / layout.block_tokens * layout.BlockStride() +
-             args.layer_offset + place % layout.block_tokens * layout.head_dim;
+  const auto place = static_cast<uint32_t>(args.places[token]);
+  T* block = static_cast<T*>(args.pool) +
+             static_cast<int32_t>(place / kBlockTokens) * layout.BlockStride() + args.layer_offset +
+             static_cast<int32_t>(place % kBlockTokens) * layout.head_dim;
   const uint4* source = static_cast<const uint4*>(args.key_values) + token * vectors;
   // Heads of values lie behind those of keys, and layers behind each other, as in the source.
   for (int i = threadIdx.x; i < vectors; i += kThreads) {
