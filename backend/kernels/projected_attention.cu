@@ -218,7 +218,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     ProjectedAttentionKernel(const __grid_constant__ ProjectedAttentionArgs args, int staged,
                              int warp_vectors) {
   using Division = Division<kCross>;
-  using Product = FewRowsProduct<T, 1, Division::kTiles>;
+  using Product = FewRowsProduct<T, kWarps, 1, Division::kTiles>;
   extern __shared__ uint4 shared[];
   __shared__ float factors[8];
   __shared__ Mailbox<kCross> mailbox;
@@ -229,29 +229,32 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int row_end = kCross ? first_row + 1 : projection.rows;
   const int head_output = rank * Division::kTiles * kTileOutputs;  // of the head's outputs
   const int first_tile =
-      head_output / kHeadDim * (projection.query_key_value.inner / kTileOutputs) +
-      head * kHeadTiles + head_output % kHeadDim / kTileOutputs;
+      Quotient(head_output, kHeadDim) * Quotient(projection.query_key_value.inner, kTileOutputs) +
+      head * kHeadTiles + Quotient(Rest(head_output, kHeadDim), kTileOutputs);
 
   AllowNextKernel();
   if (threadIdx.x == 0) {
     mailbox.Expect(
-        kCross ? 1 : max(0, projection.rows - rank + Division::kBlocks - 1) / Division::kBlocks);
+        kCross ? 1 : Quotient(projection.rows + Division::kBlocks - 1 - rank, Division::kBlocks));
   }
   MeetCluster();
   Product product(projection, first_tile, first_row, row_end, staged, warp_vectors, shared);
   product.FetchWeights();
-  const int pair = min(static_cast<int>(threadIdx.x), Product::kPairs - 1);
+  const uint32_t pair = threadIdx.x % Product::kPairs;
+  const int own_tile = Quotient(pair, Product::kTilePairs);
   auto epilogue = MakeEpilogue<T, ProjectionOutput::kQueryKeyValue>(
-      projection, first_tile + pair / Product::kTilePairs, pair % Product::kTilePairs, first_row);
-  epilogue.Prepare();
+      projection, first_tile + own_tile, pair % Product::kTilePairs, first_row);
+  if (threadIdx.x < Product::kPairs) epilogue.Prepare();
   HeadOfRow<T, kCross> first(args.attention, head, kCross ? first_row : rank, rank);
-  Factors<1> row_factors(projection, first_row, head == 0 && rank == 0 && blockIdx.y == 0);
+  Factors<1, kWarps> row_factors(projection, first_row, head == 0 && rank == 0 && blockIdx.y == 0);
   TouchParameters(args);
   AwaitCluster();
 
   WaitForEarlierKernels();
   product.FetchInput();
   row_factors.Fetch();
+  if (threadIdx.x < Product::kPairs) epilogue.Fetch();
+  row_factors.Reduce();
   product.Multiply();
   row_factors.Store(factors);
   __syncthreads();
@@ -261,7 +264,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     const float factor = factors[local_row];
     const float2 values = epilogue.Values(sum.x, sum.y, factor);
     if (first_row + local_row < row_end) {
-      const int output = head_output + pair / Product::kTilePairs * kTileOutputs + pair % 32 / 4;
+      const int output = head_output + own_tile * kTileOutputs + Rest(pair / 4, 8);
       Deliver<T, kCross>(mailbox, first_row + local_row, output, values.x, values.y);
     }
     if constexpr (!kCross) epilogue.Store(sum.x, sum.y, factor);
