@@ -105,9 +105,9 @@ Status CudaDecoder::Allocate() {
   const size_t slots = limits_.max_slots;
   tables_.pending_stride = std::min(limits_.max_decoder_tokens, kMaxPasses);
   tables_.self_stride =
-      static_cast<int32_t>(KvBlocksFor(limits_.max_decoder_tokens, pool_->layout.block_tokens));
+      static_cast<int32_t>(KvBlocksFor(limits_.max_decoder_tokens, kernels::kBlockTokens));
   tables_.cross_stride =
-      static_cast<int32_t>(KvBlocksFor(limits_.max_source_tokens, pool_->layout.block_tokens));
+      static_cast<int32_t>(KvBlocksFor(limits_.max_source_tokens, kernels::kBlockTokens));
   const size_t words_a_slot =
       size_t(tables_.pending_stride) + tables_.self_stride + tables_.cross_stride;
   rows_offset_ = Aligned(sizeof(StepHeader));

@@ -16,6 +16,7 @@ namespace seq2seq {
 namespace {
 
 using kernels::ElementBytes;
+using kernels::kBlockTokens;
 using kernels::kQueryTile;
 using kernels::QueryTile;
 
@@ -63,8 +64,8 @@ Status CudaEncoder::Allocate() {
   const size_t tokens = limits_.max_tokens;
   const size_t element = ElementBytes(weights_->type);
   // A source of n tokens has at most n / kQueryTile + 1 tiles.
-  const auto tiles = static_cast<int32_t>(tokens / kQueryTile +
-                                          std::max(limits_.max_items, kSpareTiles + 1));
+  const auto tiles =
+      static_cast<int32_t>(tokens / kQueryTile + std::max(limits_.max_items, kSpareTiles + 1));
   const size_t input_bytes = InputBytes({.tokens = limits_.max_tokens, .tiles = tiles});
   const size_t wide = std::max({3 * spec.encoder_inner(), 2 * spec.decoder_inner(),
                                 (spec.gated_ffn ? 2 : 1) * spec.encoder.d_ff});
@@ -121,7 +122,6 @@ Status CudaEncoder::Upload(std::span<const EncodeItem> batch) {
   int32_t* places = ids + shape_.tokens;
   const bool has_positions = weights_->spec.positions == PositionKind::kTable;
   int32_t* positions = places + shape_.tokens;
-  const int32_t block_tokens = pool_->layout.block_tokens;
   int32_t first_token = 0;
   for (const EncodeItem& item : batch) {
     const auto length = static_cast<int32_t>(item.source_ids.size());
@@ -131,7 +131,7 @@ Status CudaEncoder::Upload(std::span<const EncodeItem> batch) {
     std::memcpy(ids + first_token, item.source_ids.data(), length * sizeof(int32_t));
     for (int32_t i = 0; i < length; ++i) {
       places[first_token + i] =
-          item.cross_blocks[i / block_tokens] * block_tokens + i % block_tokens;
+          item.cross_blocks[i / kBlockTokens] * kBlockTokens + i % kBlockTokens;
     }
     if (has_positions) std::iota(positions + first_token, positions + first_token + length, 0);
     first_token += length;
@@ -164,9 +164,9 @@ Status CudaEncoder::RunLayerNorm(const kernels::LayerNormArgs& args) {
 
 // From tokens to the first layer's input.
 Status CudaEncoder::Start() {
-  SEQ2SEQ_RETURN_IF_CUDA_ERROR(
-      kernels::LaunchEmbedTokens(weights_->type, weights_->encoder_embedding.as(), ids(), shape_.tokens,
-                                 weights_->spec.d_model, values_.as<float>(), {stream_.get()}));
+  SEQ2SEQ_RETURN_IF_CUDA_ERROR(kernels::LaunchEmbedTokens(
+      weights_->type, weights_->encoder_embedding.as(), ids(), shape_.tokens,
+      weights_->spec.d_model, values_.as<float>(), {stream_.get()}));
   const NormOnDevice& first = weights_->encoder[0].attention_norm;
   if (weights_->spec.norm == NormKind::kRms) return NormRows(first, first);
   for (const kernels::LayerNormArgs& args :
@@ -416,7 +416,7 @@ Status CudaEncoder::CaptureGraphs() {
 Status CudaEncoder::WarmUp() {
   const int32_t tokens = limits_.warm_up_tokens;
   const std::vector<int32_t> ids(tokens, 0);
-  std::vector<BlockId> blocks((tokens - 1) / pool_->layout.block_tokens + 1);
+  std::vector<BlockId> blocks((tokens - 1) / kBlockTokens + 1);
   std::iota(blocks.begin(), blocks.end(), 0);
   const EncodeItem item{.ticket = 0, .source_ids = ids, .cross_blocks = blocks};
   SEQ2SEQ_RETURN_IF_ERROR(Encode({&item, 1}));

@@ -15,7 +15,8 @@
 namespace seq2seq {
 namespace {
 
-constexpr int32_t kBlockTokens = 16;
+using kernels::kBlockTokens;
+
 constexpr int32_t kEncodeTokens = 8192;
 
 // Memory that runs out at load is the options' fault, later it is not the request's.
@@ -134,10 +135,7 @@ Status CudaEngine::BuildStages(const std::shared_ptr<const DeviceWeights>& weigh
 
 Status CudaEngine::BuildPool(const DeviceWeights& weights) {
   const ModelSpec& spec = weights.spec;
-  pool_.layout = {.layers = spec.decoder.layers,
-                  .heads = spec.decoder.heads,
-                  .head_dim = spec.head_dim,
-                  .block_tokens = kBlockTokens};
+  pool_.layout = {spec.decoder.layers, spec.decoder.heads, spec.head_dim};
   const int64_t block_bytes =
       pool_.layout.BlockStride() * static_cast<int64_t>(kernels::ElementBytes(weights.type));
   const int64_t sequence_blocks = KvBlocksFor(options_.max_source_tokens, kBlockTokens) +

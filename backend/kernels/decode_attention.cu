@@ -14,11 +14,7 @@ constexpr int kWarps = kThreads / 32;
 constexpr int kMaxHeadDim = 256;
 constexpr int kMaxSplits = 8;
 
-struct BlockPartial {
-  float max[kWarps];
-  float sum[kWarps];
-  float values[kWarps][kMaxHeadDim];
-};
+using BlockPartial = Partials<kWarps, kMaxHeadDim>;
 
 // What the blocks of a cluster, each with a part of the keys, send to the first.
 struct ClusterPartials {
@@ -28,25 +24,12 @@ struct ClusterPartials {
   float values[kMaxSplits][kMaxHeadDim];
 };
 
-// One dimension of the block's result, from its warps' partial sums.
-__device__ float MergeWarps(const BlockPartial& block, int dim, float* max, float* sum) {
-  Partial<1> merged;
-#pragma unroll
-  for (int w = 0; w < kWarps; ++w) {
-    const float value[1] = {block.values[w][dim]};
-    merged.Merge(block.max[w], block.sum[w], value);
-  }
-  *max = merged.max;
-  *sum = merged.sum;
-  return merged.values[0];
-}
-
 template <typename T>
 __device__ void StoreOutput(const DecodeAttentionArgs& args, int dim, float value, float sum) {
   const int k = blockIdx.x * args.layout.head_dim + dim;
   const int row = static_cast<int>(blockIdx.y);
   static_cast<T*>(args.output)[BlockedPlace<sizeof(T)>(row, k, args.row_capacity)] =
-      FromFloat<T>(sum > 0.0F ? value / sum : 0.0F);
+      FromFloat<T>(sum > 0.0F ? DivideFor<T>(value, sum) : 0.0F);
 }
 
 // The first block of the cluster merges.
@@ -56,12 +39,11 @@ __device__ void FinishSplit(const DecodeAttentionArgs& args, const BlockPartial&
   const int rank = blockIdx.z;
   const RemoteStore first_block(&partials.arrivals, 0);
   for (int dim = threadIdx.x; dim < args.layout.head_dim; dim += kThreads) {
-    float max = 0.0F;
-    float sum = 0.0F;
-    first_block.Store(&partials.values[rank][dim], MergeWarps(block, dim, &max, &sum));
+    const Partial<1> merged = block.Merged(dim);
+    first_block.Store(&partials.values[rank][dim], merged.values[0]);
     if (dim > 0) continue;
-    first_block.Store(&partials.max[rank], max);
-    first_block.Store(&partials.sum[rank], sum);
+    first_block.Store(&partials.max[rank], merged.max);
+    first_block.Store(&partials.sum[rank], merged.sum);
   }
   if (rank > 0) return;
   partials.arrivals.Wait();
@@ -75,11 +57,18 @@ __device__ void FinishSplit(const DecodeAttentionArgs& args, const BlockPartial&
   }
 }
 
-template <typename T, int kLanes>
+// Keys for each of `splits` blocks, a power of two: whole strides.
+template <int kStride>
+__device__ __forceinline__ int Share(int length, int splits) {
+  const uint32_t strides = (static_cast<uint32_t>(length) + kStride - 1) / kStride;
+  return static_cast<int>((strides + splits - 1) >> (31 - __clz(splits))) * kStride;
+}
+
+template <typename T, int kLanes, bool kExact>
 __global__ void __launch_bounds__(kThreads)
     DecodeAttentionKernel(const __grid_constant__ DecodeAttentionArgs args) {
   constexpr int kValues = kVector<T>;
-  using Reader = KeyReader<T, kLanes, kThreads>;
+  using Reader = KeyReader<T, kLanes, kThreads, kExact>;
   constexpr int kStride = Reader::kGroups * Reader::kUnroll;
   __shared__ BlockPartial block;
   __shared__ ClusterPartials partials;
@@ -96,23 +85,24 @@ __global__ void __launch_bounds__(kThreads)
   const RowInfo info = args.row_infos[row];
   int length = args.cross ? info.source_length : info.position + 1;
   if ((info.flags & RowInfo::kActive) == 0) length = 0;
-  const int share = (length + args.splits * kStride - 1) / (args.splits * kStride) * kStride;
+  const int share = Share<kStride>(length, args.splits);
   const int begin = static_cast<int>(blockIdx.z) * share;
   const int end = min(length, begin + share);
   const int group = threadIdx.x / kLanes;
   Reader reader(args, info, head);
   // Of the keys, this pass writes those of the row's own position alone.
   reader.Load(begin + group, args.cross ? end : min(end, info.position));
+  const bool has_own = !args.cross && info.position >= begin && info.position < end;
+  const T* own = has_own ? reader.Find(info.position) : nullptr;
   TouchParameters(args);
   if (args.splits > 1) AwaitCluster();
   WaitForEarlierKernels();
-  if (!args.cross && info.position < end) reader.Reload(begin + group, info.position);
-
   float query[kValues] = {};
   if (reader.has_dims()) {
     const int64_t begin_of_head = (int64_t{row} * args.layout.heads + head) * args.layout.head_dim;
     LoadQuery(args.query + begin_of_head + reader.dim(), query);
   }
+  if (has_own) reader.Reload(begin + group, info.position, own);
 #pragma unroll
   for (int i = 0; i < kValues; ++i) query[i] *= args.scale;
   Partial<kValues> partial;
@@ -122,7 +112,7 @@ __global__ void __launch_bounds__(kThreads)
     reader.LoadBias(first + group, bias);
     reader.Add(first + group, end, query, bias, &partial);
   }
-  MergeGroups<kLanes>(&partial);
+  SumGroups<kLanes>(&partial);
   const int lane = threadIdx.x % 32;
   const int warp = threadIdx.x / 32;
   if (lane < kLanes && reader.has_dims()) {
@@ -136,10 +126,8 @@ __global__ void __launch_bounds__(kThreads)
   __syncthreads();
   if (args.splits > 1) return FinishSplit<T>(args, block, partials);
   for (int dim = threadIdx.x; dim < args.layout.head_dim; dim += kThreads) {
-    float max = 0.0F;
-    float sum = 0.0F;
-    const float value = MergeWarps(block, dim, &max, &sum);
-    StoreOutput<T>(args, dim, value, sum);
+    const Partial<1> merged = block.Merged(dim);
+    StoreOutput<T>(args, dim, merged.values[0], merged.sum);
   }
 }
 
@@ -150,10 +138,13 @@ cudaError_t LaunchTyped(const DecodeAttentionArgs& args, const LaunchContext& co
   shape.block = dim3(kThreads);
   shape.cluster_z = args.splits;
   const int lanes = (args.layout.head_dim + kVector<T> - 1) / kVector<T>;
-  if (lanes <= 4) return Launch(DecodeAttentionKernel<T, 4>, shape, context, args);
-  if (lanes <= 8) return Launch(DecodeAttentionKernel<T, 8>, shape, context, args);
-  if (lanes <= 16) return Launch(DecodeAttentionKernel<T, 16>, shape, context, args);
-  return Launch(DecodeAttentionKernel<T, 32>, shape, context, args);
+  if (args.layout.head_dim == 8 * kVector<T>) {  // T5's 64 in half formats
+    return Launch(DecodeAttentionKernel<T, 8, true>, shape, context, args);
+  }
+  if (lanes <= 4) return Launch(DecodeAttentionKernel<T, 4, false>, shape, context, args);
+  if (lanes <= 8) return Launch(DecodeAttentionKernel<T, 8, false>, shape, context, args);
+  if (lanes <= 16) return Launch(DecodeAttentionKernel<T, 16, false>, shape, context, args);
+  return Launch(DecodeAttentionKernel<T, 32, false>, shape, context, args);
 }
 
 }  // namespace

@@ -37,7 +37,7 @@ struct DecodeCase {
 
 void TestDecode(ElementType type, const DecodeCase& test) {
   const auto rows = static_cast<int32_t>(test.lengths.size());
-  const KvLayout layout{2, test.heads, test.head_dim, 16};
+  const KvLayout layout(2, test.heads, test.head_dim);
   const int32_t longest = *std::max_element(test.lengths.begin(), test.lengths.end());
   const int32_t stride = longest / 16 + 1;
   const int32_t inner = test.heads * test.head_dim;

@@ -16,7 +16,6 @@ namespace seq2seq::kernels {
 namespace {
 
 constexpr int kHeadDim = 64;
-constexpr int kBlockTokens = 16;
 constexpr int kLanes = 8;  // that share a key: 8 dimensions each
 constexpr int kDims = kHeadDim / kLanes;
 constexpr int kGroups = 32 / kLanes;
@@ -285,8 +284,7 @@ cudaError_t LaunchTyped(const DecodeAttentionArgs& args, const LaunchContext& co
 
 bool CanStreamDecodeAttention(ElementType type, const DecodeAttentionArgs& args) {
   bool hopper = false;
-  return type != ElementType::kFloat32 && args.layout.head_dim == kHeadDim &&
-         args.layout.block_tokens == kBlockTokens && args.splits == 1 &&
+  return type != ElementType::kFloat32 && args.layout.head_dim == kHeadDim && args.splits == 1 &&
          IsHopper(&hopper) == cudaSuccess && hopper;
 }
 

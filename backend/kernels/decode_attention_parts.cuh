@@ -23,8 +23,8 @@ struct Partial {
   __device__ __forceinline__ void Merge(float other_max, float other_sum,
                                         const float (&other)[kValues]) {
     const float merged = fmaxf(max, other_max);
-    const float own_factor = __expf(max - merged);
-    const float other_factor = __expf(other_max - merged);
+    const float own_factor = FastExp(max - merged);
+    const float other_factor = FastExp(other_max - merged);
     sum = sum * own_factor + other_sum * other_factor;
 #pragma unroll
     for (int i = 0; i < kValues; ++i) {
@@ -60,8 +60,9 @@ __device__ __forceinline__ void LoadQuery(const float* source, float (&query)[kV
 }
 
 // Keys and values of a row's head, read by kThreads threads. kLanes threads share a key: each holds
-// kVector<T> of its dimensions, of kUnroll keys at a time.
-template <typename T, int kLanes, int kThreads>
+// kVector<T> of its dimensions, of kUnroll keys at a time. kExact: a head has no fewer dimensions
+// than they hold.
+template <typename T, int kLanes, int kThreads, bool kExact>
 class KeyReader {
  public:
   static constexpr int kUnroll = 4;
@@ -72,30 +73,53 @@ class KeyReader {
         bias_row_(args.bias == nullptr ? nullptr : args.bias + head * (args.max_distance + 1)),
         max_distance_(args.max_distance),
         position_(info.position),
-        layout_(args.layout),
-        dim_(static_cast<int>(threadIdx.x) % kLanes * kVector<T>),
+        head_dim_(kExact ? kLanes * kVector<T> : args.layout.head_dim),
+        value_offset_(int64_t{kBlockTokens} * head_dim_ * args.layout.heads),
+        block_stride_(2 * args.layout.layers * value_offset_),
+        dim_(static_cast<int>(threadIdx.x % kLanes) * kVector<T>),
         base_(static_cast<const T*>(args.pool) + args.layer_offset +
-              head * args.layout.HeadStride() + dim_) {}
+              int64_t{head} * kBlockTokens * head_dim_ + dim_) {}
 
-  __device__ bool has_dims() const { return dim_ < layout_.head_dim; }
+  __device__ bool has_dims() const { return kExact || dim_ < head_dim_; }
   __device__ int dim() const { return dim_; }
 
-  // Keys first, first + kGroups, ... of this thread's group; zeros from `end` on.
+  // Keys first, first + kGroups, ... of this thread's group; zeros from `end` on. Their blocks are
+  // looked up all at once, as memory is waited for there.
   __device__ __forceinline__ void Load(int first, int end) {
+    int32_t blocks[kUnroll];
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      const int token = first + u * kGroups;
+      blocks[u] = token < end && has_dims() ? blocks_[Index(token)] : 0;
+    }
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
       const int token = first + u * kGroups;
       keys_[u] = uint4{};
       values_[u] = uint4{};
-      if (token < end && has_dims()) LoadOne(u, token);
+      if (token < end && has_dims()) LoadFrom(PlaceOf(blocks[u], token), &keys_[u], &values_[u]);
     }
   }
 
-  // Reads `token` again if it is one of those.
-  __device__ __forceinline__ void Reload(int first, int token) {
+  // Where the thread's dimensions of `token` are.
+  __device__ __forceinline__ const T* Find(int token) const {
+    return PlaceOf(blocks_[Index(token)], token);
+  }
+
+  // Reads `token`, which is at `place`, again if it is one of those that Load() read.
+  __device__ __forceinline__ void Reload(int first, int token, const T* place) {
+    const int distance = token - first;
+    if (distance < 0 || distance % kGroups != 0 || distance >= kUnroll * kGroups || !has_dims()) {
+      return;
+    }
+    uint4 key;
+    uint4 value;
+    LoadFrom(place, &key, &value);
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
-      if (token == first + u * kGroups && has_dims()) LoadOne(u, token);
+      if (distance != u * kGroups) continue;
+      keys_[u] = key;
+      values_[u] = value;
     }
   }
 
@@ -108,7 +132,7 @@ class KeyReader {
     }
   }
 
-  // Adds what Load brought.
+  // Adds what Load brought. All groups of a warp keep the same maximum, see SumGroups().
   __device__ __forceinline__ void Add(int first, int end, const float (&query)[kVector<T>],
                                       const float (&bias)[kUnroll],
                                       Partial<kVector<T>>* partial) const {
@@ -122,14 +146,18 @@ class KeyReader {
       scores[u] = first + u * kGroups < end ? score : -INFINITY;
       max = fmaxf(max, scores[u]);
     }
-    const float factor = __expf(partial->max - max);
+#pragma unroll
+    for (int mask = kLanes; mask < 32; mask *= 2) {
+      max = fmaxf(max, __shfl_xor_sync(kFullWarp, max, mask));
+    }
+    const float factor = FastExp(partial->max - max);
     partial->max = max;
     partial->sum *= factor;
 #pragma unroll
     for (int i = 0; i < kVector<T>; ++i) partial->values[i] *= factor;
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
-      const float weight = __expf(scores[u] - max);
+      const float weight = FastExp(scores[u] - max);
       partial->sum += weight;
       float value[kVector<T>];
       Unpack<T>(values_[u], value);
@@ -139,23 +167,65 @@ class KeyReader {
   }
 
  private:
-  __device__ __forceinline__ void LoadOne(int u, int token) {
-    const int32_t block = blocks_[token / layout_.block_tokens];
-    const T* key =
-        base_ + block * layout_.BlockStride() + token % layout_.block_tokens * layout_.head_dim;
-    keys_[u] = __ldcg(reinterpret_cast<const uint4*>(key));
-    values_[u] = __ldcg(reinterpret_cast<const uint4*>(key + layout_.ValueOffset()));
+  __device__ __forceinline__ static uint32_t Index(int token) {
+    return static_cast<uint32_t>(token) / kBlockTokens;
+  }
+  __device__ __forceinline__ const T* PlaceOf(int32_t block, int token) const {
+    const auto offset = static_cast<int32_t>(static_cast<uint32_t>(token) % kBlockTokens);
+    return base_ + block * block_stride_ + offset * head_dim_;
+  }
+  __device__ __forceinline__ void LoadFrom(const T* place, uint4* key, uint4* value) const {
+    *key = LoadFresh(reinterpret_cast<const uint4*>(place));
+    *value = LoadFresh(reinterpret_cast<const uint4*>(place + value_offset_));
   }
 
   const int32_t* blocks_;
   const float* bias_row_;
   int max_distance_;
   int position_;
-  KvLayout layout_;
+  int head_dim_;
+  int64_t value_offset_;
+  int64_t block_stride_;
   int dim_;
   const T* base_;
   uint4 keys_[kUnroll];
   uint4 values_[kUnroll];
+};
+
+// Adds the sums of a warp's groups of kLanes threads that have the same maximum.
+template <int kLanes, int kValues>
+__device__ __forceinline__ void SumGroups(Partial<kValues>* partial) {
+#pragma unroll
+  for (int mask = kLanes; mask < 32; mask *= 2) {
+    partial->sum += __shfl_xor_sync(kFullWarp, partial->sum, mask);
+#pragma unroll
+    for (int i = 0; i < kValues; ++i) {
+      partial->values[i] += __shfl_xor_sync(kFullWarp, partial->values[i], mask);
+    }
+  }
+}
+
+// Some partial sums, from one writer each: warps or blocks.
+template <int kCount, int kDims>
+struct alignas(16) Partials {
+  float max[kCount];
+  float sum[kCount];
+  float values[kCount][kDims];
+
+  // One dimension of all of them together. Each thread finds the factors itself, without a chain
+  // of shuffles.
+  __device__ __forceinline__ Partial<1> Merged(int dim) const {
+    Partial<1> merged;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) merged.max = fmaxf(merged.max, max[i]);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const float factor = FastExp(max[i] - merged.max);
+      merged.sum += factor * sum[i];
+      merged.values[0] += factor * values[i][dim];
+    }
+    return merged;
+  }
 };
 
 // Merges the sums of a warp's groups of kLanes threads.

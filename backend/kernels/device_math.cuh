@@ -75,6 +75,19 @@ __device__ __forceinline__ float WarpMax(float value) {
   return value;
 }
 
+// exp(x), of which __expf() takes twice the instructions for results below 2^-126: zeros here.
+__device__ __forceinline__ float FastExp(float x) {
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x * 1.4426950408889634F));
+  return result;
+}
+
+// a / b, as exact as the results' format.
+template <typename T>
+__device__ __forceinline__ float DivideFor(float a, float b) {
+  return sizeof(T) == 2 ? __fdividef(a, b) : a / b;
+}
+
 __device__ __forceinline__ float Activate(ActivationKind kind, float x) {
   switch (kind) {
     case ActivationKind::kRelu:
@@ -158,10 +171,18 @@ __device__ __forceinline__ void TouchParameters(const Params& params) {
   }
 }
 
-// 16 bytes that are read once and never written while the kernel runs.
+// Makes `value` known here, not where it is used: for what is to be computed while memory is waited
+// for.
+template <typename T>
+__device__ __forceinline__ void ComputeNow(T*& value) {
+  asm volatile("" : "+l"(value));
+}
+
+// 16 bytes that are read once and never written while the kernel runs. Not by ld.global.nc: the
+// compiler moves such reads over WaitForEarlierKernels() to save registers.
 __device__ __forceinline__ uint4 LoadStreaming(const uint4* address) {
   uint4 bits;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
                : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
                : "l"(address));
   return bits;
@@ -215,6 +236,21 @@ __device__ __forceinline__ void CopyToSharedAsync(void* shared, const void* glob
 __device__ __forceinline__ void CopyToSharedAsync(void* shared, const void* global) {
   const uint32_t address = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(global));
+}
+// Copies 16 bytes, and the 16 that lie kDistance bytes on to as far on; nothing if !there.
+template <int kDistance>
+__device__ __forceinline__ void CopyPairToSharedAsyncIf(void* shared, const void* global,
+                                                        bool there) {
+  const uint32_t address = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  asm("" : "+l"(global));  // one address, not two made of a third one
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "setp.ne.u32 p, %2, 0;\n"
+      "@p cp.async.cg.shared.global [%0], [%1], 16;\n"
+      "@p cp.async.cg.shared.global [%0+%3], [%1+%3], 16;\n"
+      "}\n" ::"r"(address),
+      "l"(global), "r"(static_cast<uint32_t>(there)), "n"(kDistance));
 }
 __device__ __forceinline__ void CommitSharedCopies() { asm volatile("cp.async.commit_group;"); }
 template <int kPending>

@@ -31,7 +31,7 @@ TEST(LaunchTest, DecodeAttentionRefusesWhatItCannotRead) {
   for (const ElementType type : kTypes) {
     DecodeAttentionArgs args;
     args.rows = 1;
-    args.layout = {1, 1, 2, 16};  // heads that are no whole number of 16-byte pieces
+    args.layout = {1, 1, 2};  // heads that are no whole number of 16-byte pieces
     EXPECT_EQ(LaunchDecodeAttention(type, args, {}), cudaErrorInvalidValue);
     args.layout.head_dim = 512;
     EXPECT_EQ(LaunchDecodeAttention(type, args, {}), cudaErrorInvalidValue);

@@ -16,20 +16,22 @@ namespace seq2seq::kernels {
 // with each other from one pair of rows to the next, which is the 64-byte swizzle of Hopper's
 // matrix units: these read shared memory that was copied as it is.
 __host__ __device__ constexpr int32_t VectorPlace(int32_t row, int32_t vector) {
-  return vector ^ (row / 2 % 4);
+  return vector ^ static_cast<int32_t>(static_cast<uint32_t>(row) / 2 % 4);
 }
 
 // The place of input k (of 32) in a chunk of an output or row.
 template <size_t kElementBytes>
-__host__ __device__ constexpr int32_t PlaceInChunk(int32_t row, int32_t k) {
-  return kElementBytes == 2 ? VectorPlace(row, k / 8) * 8 + k % 8 : k;
+__host__ __device__ constexpr int32_t PlaceInChunk(int32_t row, uint32_t k) {
+  return static_cast<int32_t>(
+      kElementBytes == 2 ? VectorPlace(row, static_cast<int32_t>(k / 8)) * 8 + k % 8 : k);
 }
 
 // The place of input k of a row in an array [inputs / 32][row_capacity][32]. The capacity is a
-// multiple of 8.
+// multiple of 8. Unsigned, as a negative number's division is more than a shift.
 template <size_t kElementBytes>
-__host__ __device__ constexpr int64_t BlockedPlace(int32_t row, int32_t k, int32_t row_capacity) {
-  return (int64_t{k / 32} * row_capacity + row) * 32 + PlaceInChunk<kElementBytes>(row, k % 32);
+__host__ __device__ constexpr int64_t BlockedPlace(int32_t row, uint32_t k, int32_t row_capacity) {
+  const auto chunk = static_cast<int32_t>(k / 32);
+  return (int64_t{chunk} * row_capacity + row) * 32 + PlaceInChunk<kElementBytes>(row, k % 32);
 }
 constexpr int64_t BlockedPlace(ElementType type, int32_t row, int32_t k, int32_t row_capacity) {
   return type == ElementType::kFloat32 ? BlockedPlace<4>(row, k, row_capacity)

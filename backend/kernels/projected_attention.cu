@@ -28,7 +28,6 @@ struct Division {
   static constexpr int kParts = kCross ? 1 : 3;  // query, key, value
   static constexpr int kBlocks = kParts * kHeadTiles / kTiles;
   static constexpr int kRows = kCross ? 1 : (kMaxSelfRows + kBlocks - 1) / kBlocks;  // a block's
-  static constexpr int kPartials = kCross ? kWarps * kBlocks : kWarps;  // of a row's head
 };
 
 // A block's shared memory that other blocks write to.
@@ -38,15 +37,17 @@ struct alignas(16) Mailbox {
   Arrivals projections;
   Arrivals partials;  // cross-attention, in the cluster's first block
   float projected[Division::kRows][Division::kParts][kHeadDim];
-  // Weighted sums over some of the keys, one from each warp that takes part.
-  float max[Division::kPartials];
-  float sum[Division::kPartials];
-  alignas(16) float values[Division::kPartials][kHeadDim];
+  // Weighted sums over some of the keys: this block's warps', and, in the first block of
+  // cross-attention's cluster, all its blocks'.
+  Partials<kWarps, kHeadDim> warps;
+  Partials<Division::kBlocks, kHeadDim> blocks;
 
   // One thread; rows: that this block attends for.
   __device__ __forceinline__ void Expect(int rows) {
     projections.Expect(static_cast<uint32_t>(sizeof(projected[0])) * rows);
-    if (kCross) partials.Expect(sizeof(max) + sizeof(sum) + sizeof(values));
+    if (kCross) {
+      partials.Expect(static_cast<uint32_t>(Division::kBlocks * (kHeadDim + 2) * sizeof(float)));
+    }
   }
 };
 
@@ -57,7 +58,7 @@ class HeadOfRow {
   using Mailbox = Mailbox<kCross>;
   static constexpr int kValues = kVector<T>;
   static constexpr int kLanes = kHeadDim / kValues;
-  using Reader = KeyReader<T, kLanes, kThreads>;
+  using Reader = KeyReader<T, kLanes, kThreads, true>;
   static constexpr int kStride = Reader::kGroups * Reader::kUnroll;
 
   // Reads what is there before the projection's input: the first keys and values. Nothing if there
@@ -72,9 +73,8 @@ class HeadOfRow {
         reader_(args, info_, head) {
     int length = kCross ? info_.source_length : info_.position;
     if (!active_) length = 0;
-    constexpr int kShares = kCross ? Division::kBlocks : 1;
-    const int share =
-        (length + kShares * Reader::kGroups - 1) / (kShares * Reader::kGroups) * Reader::kGroups;
+    constexpr int kAllGroups = (kCross ? Division::kBlocks : 1) * Reader::kGroups;
+    const int share = Quotient(length + kAllGroups - 1, kAllGroups) * Reader::kGroups;
     begin_ = kCross ? rank * share : 0;
     end_ = min(length, begin_ + share);
     reader_.Load(First(begin_), end_);
@@ -82,8 +82,7 @@ class HeadOfRow {
     if (!kCross && args.bias != nullptr) own_bias_ = args.bias[head * (args.max_distance + 1)];
   }
 
-  // Attends to this block's keys, and leaves each warp's result in the mailbox of the block that
-  // finishes the row.
+  // Attends to this block's keys, and leaves each warp's result in the mailbox.
   __device__ __forceinline__ void Attend(const float (&projected)[Division::kParts][kHeadDim],
                                          Mailbox* mailbox) {
     float query[kValues];
@@ -99,44 +98,38 @@ class HeadOfRow {
       reader_.Add(First(first), end_, query, bias_, &partial);
     }
     if constexpr (!kCross) AddOwn(projected, query, &partial);
-    MergeGroups<kLanes>(&partial);
+    SumGroups<kLanes>(&partial);
     const int lane = threadIdx.x % 32;
     if (lane >= kLanes) return;
-    if constexpr (kCross) {
-      Send(partial, mailbox);
-    } else {
-      const int warp = threadIdx.x / 32;
+    auto& warps = mailbox->warps;
+    const int warp = threadIdx.x / 32;
 #pragma unroll
-      for (int i = 0; i < kValues; ++i)
-        mailbox->values[warp][reader_.dim() + i] = partial.values[i];
-      if (lane != 0) return;
-      mailbox->max[warp] = partial.max;
-      mailbox->sum[warp] = partial.sum;
-    }
+    for (int i = 0; i < kValues; ++i) warps.values[warp][reader_.dim() + i] = partial.values[i];
+    if (lane != 0) return;
+    warps.max[warp] = partial.max;
+    warps.sum[warp] = partial.sum;
   }
 
-  // The row's result of all warps; one thread a dimension, whole warps. Each lane knows one
-  // partial sum's share.
+  // After a barrier; one thread a dimension. Of cross-attention one block goes on, which has the
+  // others' results.
   __device__ __forceinline__ void Finish(const Mailbox& mailbox) const {
     const int dim = threadIdx.x;
-    const int lane = dim % 32;
-    const bool there = lane < Division::kPartials;
-    const float max = there ? mailbox.max[lane] : kLowestScore;
-    const float largest = WarpMax(max);
-    const float factor = there ? __expf(max - largest) : 0.0F;
-    const float total = WarpSum(there ? factor * mailbox.sum[lane] : 0.0F);
-    float value = 0.0F;
-#pragma unroll
-    for (int i = 0; i < Division::kPartials; ++i) {
-      value += __shfl_sync(kFullWarp, factor, i) * mailbox.values[i][dim];
+    Partial<1> merged = mailbox.warps.Merged(dim);
+    if constexpr (kCross) {
+      Send(merged, dim, mailbox);
+      if (rank_ > 0) return;
+      mailbox.partials.Wait();
+      merged = mailbox.blocks.Merged(dim);
     }
     const int k = head_ * kHeadDim + dim;
     static_cast<T*>(args_.output)[BlockedPlace<sizeof(T)>(row_, k, args_.row_capacity)] =
-        FromFloat<T>(total > 0.0F ? value / total : 0.0F);
+        FromFloat<T>(merged.sum > 0.0F ? DivideFor<T>(merged.values[0], merged.sum) : 0.0F);
   }
 
  private:
-  __device__ __forceinline__ int First(int first) const { return first + threadIdx.x / kLanes; }
+  __device__ __forceinline__ int First(int first) const {
+    return first + static_cast<int>(threadIdx.x / kLanes);
+  }
 
   __device__ __forceinline__ void ReadProjected(const float (&part)[kHeadDim],
                                                 float (&values)[kValues]) const {
@@ -145,23 +138,17 @@ class HeadOfRow {
   }
 
   // To the cluster's first block.
-  __device__ __forceinline__ void Send(const Partial<kValues>& partial,
-                                       const Mailbox* mailbox) const {
-    const int place = rank_ * kWarps + static_cast<int>(threadIdx.x) / 32;
-    const float4* values = reinterpret_cast<const float4*>(&mailbox->values[place][reader_.dim()]);
-    const RemoteStore first_block(&mailbox->partials, 0);
-#pragma unroll
-    for (int i = 0; i < kValues / 4; ++i) {
-      first_block.Store(values + i,
-                        make_float4(partial.values[4 * i], partial.values[4 * i + 1],
-                                    partial.values[4 * i + 2], partial.values[4 * i + 3]));
-    }
-    if (threadIdx.x % 32 != 0) return;
-    first_block.Store(&mailbox->max[place], partial.max);
-    first_block.Store(&mailbox->sum[place], partial.sum);
+  __device__ __forceinline__ void Send(const Partial<1>& partial, int dim,
+                                       const Mailbox& mailbox) const {
+    const RemoteStore first_block(&mailbox.partials, 0);
+    first_block.Store(&mailbox.blocks.values[rank_][dim], partial.values[0]);
+    if (dim > 0) return;
+    first_block.Store(&mailbox.blocks.max[rank_], partial.max);
+    first_block.Store(&mailbox.blocks.sum[rank_], partial.sum);
   }
 
-  // The row's own key and value, which the cache does not have yet: a group's work.
+  // The row's own key and value, which the cache does not have yet: one group adds them, and all
+  // have the same maximum.
   __device__ __forceinline__ void AddOwn(const float (&projected)[Division::kParts][kHeadDim],
                                          const float (&query)[kValues],
                                          Partial<kValues>* partial) const {
@@ -170,7 +157,10 @@ class HeadOfRow {
     ReadProjected(projected[1], key);
     ReadProjected(projected[2], value);
     const float score = DotOverLanes<kLanes>(query, key) + own_bias_;
-    if (threadIdx.x < kLanes && active_) partial->Merge(score, 1.0F, value);
+    const float count = threadIdx.x < kLanes && active_ ? 1.0F : 0.0F;
+#pragma unroll
+    for (int i = 0; i < kValues; ++i) value[i] *= count;
+    partial->Merge(score, count, value);
   }
 
   const DecodeAttentionArgs& args_;
@@ -189,11 +179,11 @@ class HeadOfRow {
 // Hands a pair of projected values on: a row's to the block that attends for it, or, if blocks
 // share a row's keys, the row's to all of them. Keys and values as the cache will have them.
 template <typename T, bool kCross>
-__device__ __forceinline__ void Deliver(const Mailbox<kCross>& mailbox, int row, int output,
-                                        float low, float high) {
+__device__ __forceinline__ void Deliver(const Mailbox<kCross>& mailbox, uint32_t row,
+                                        uint32_t output, float low, float high) {
   using Division = Division<kCross>;
-  const int part = output / kHeadDim;
-  const int dim = output % kHeadDim;
+  const int part = Quotient(output, kHeadDim);
+  const int dim = Rest(output, kHeadDim);
   if (part > 0) {
     low = ToFloat(FromFloat<T>(low));
     high = ToFloat(FromFloat<T>(high));
@@ -208,17 +198,18 @@ __device__ __forceinline__ void Deliver(const Mailbox<kCross>& mailbox, int row,
 #pragma unroll
     for (int rank = 0; rank < Division::kBlocks; ++rank) send(rank);
   } else {
-    send(row % Division::kBlocks);
+    send(Rest(row, Division::kBlocks));
   }
 }
 
-// Blocks: x is the head, y (cross-attention) the row, z the rank in the cluster.
+// Blocks: x is the head, y (cross-attention) the row, z the rank in the cluster. The order of the
+// parameters is FewRowsKernel's.
 template <typename T, bool kCross>
 __global__ void __launch_bounds__(kThreads, 2)
-    ProjectedAttentionKernel(const __grid_constant__ ProjectedAttentionArgs args, int staged,
-                             int warp_vectors) {
+    ProjectedAttentionKernel(int staged, int warp_vectors,
+                             const __grid_constant__ ProjectedAttentionArgs args) {
   using Division = Division<kCross>;
-  using Product = FewRowsProduct<T, 1, Division::kTiles>;
+  using Product = FewRowsProduct<T, kWarps, 1, Division::kTiles>;
   extern __shared__ uint4 shared[];
   __shared__ float factors[8];
   __shared__ Mailbox<kCross> mailbox;
@@ -229,29 +220,32 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int row_end = kCross ? first_row + 1 : projection.rows;
   const int head_output = rank * Division::kTiles * kTileOutputs;  // of the head's outputs
   const int first_tile =
-      head_output / kHeadDim * (projection.query_key_value.inner / kTileOutputs) +
-      head * kHeadTiles + head_output % kHeadDim / kTileOutputs;
+      Quotient(head_output, kHeadDim) * Quotient(projection.query_key_value.inner, kTileOutputs) +
+      head * kHeadTiles + Quotient(Rest(head_output, kHeadDim), kTileOutputs);
 
   AllowNextKernel();
   if (threadIdx.x == 0) {
     mailbox.Expect(
-        kCross ? 1 : max(0, projection.rows - rank + Division::kBlocks - 1) / Division::kBlocks);
+        kCross ? 1 : Quotient(projection.rows + Division::kBlocks - 1 - rank, Division::kBlocks));
   }
   MeetCluster();
   Product product(projection, first_tile, first_row, row_end, staged, warp_vectors, shared);
   product.FetchWeights();
-  const int pair = min(static_cast<int>(threadIdx.x), Product::kPairs - 1);
+  const uint32_t pair = threadIdx.x % Product::kPairs;
+  const int own_tile = Quotient(pair, Product::kTilePairs);
   auto epilogue = MakeEpilogue<T, ProjectionOutput::kQueryKeyValue>(
-      projection, first_tile + pair / Product::kTilePairs, pair % Product::kTilePairs, first_row);
-  epilogue.Prepare();
+      projection, first_tile + own_tile, pair % Product::kTilePairs, first_row);
+  if (threadIdx.x < Product::kPairs) epilogue.Prepare();
   HeadOfRow<T, kCross> first(args.attention, head, kCross ? first_row : rank, rank);
-  Factors<1> row_factors(projection, first_row, head == 0 && rank == 0 && blockIdx.y == 0);
+  Factors<1, kWarps> row_factors(projection, first_row, head == 0 && rank == 0 && blockIdx.y == 0);
   TouchParameters(args);
   AwaitCluster();
 
   WaitForEarlierKernels();
   product.FetchInput();
   row_factors.Fetch();
+  if (threadIdx.x < Product::kPairs) epilogue.Fetch();
+  row_factors.Reduce();
   product.Multiply();
   row_factors.Store(factors);
   __syncthreads();
@@ -261,27 +255,21 @@ __global__ void __launch_bounds__(kThreads, 2)
     const float factor = factors[local_row];
     const float2 values = epilogue.Values(sum.x, sum.y, factor);
     if (first_row + local_row < row_end) {
-      const int output = head_output + pair / Product::kTilePairs * kTileOutputs + pair % 32 / 4;
+      const int output = head_output + own_tile * kTileOutputs + Rest(pair / 4, 8);
       Deliver<T, kCross>(mailbox, first_row + local_row, output, values.x, values.y);
     }
     if constexpr (!kCross) epilogue.Store(sum.x, sum.y, factor);
   }
 
-  if constexpr (kCross) {
-    mailbox.projections.Wait();
-    first.Attend(mailbox.projected[0], &mailbox);
-    if (rank > 0 || threadIdx.x >= kHeadDim) return;
-    mailbox.partials.Wait();
-    first.Finish(mailbox);
-  } else {
-    if (rank >= projection.rows) return;
-    mailbox.projections.Wait();
-    const auto attend = [&](auto& head_of_row, int slot) {
-      head_of_row.Attend(mailbox.projected[slot], &mailbox);
-      __syncthreads();
-      if (threadIdx.x < kHeadDim) head_of_row.Finish(mailbox);
-    };
-    attend(first, 0);
+  if (!kCross && rank >= projection.rows) return;
+  mailbox.projections.Wait();
+  const auto attend = [&](auto& head_of_row, int slot) {
+    head_of_row.Attend(mailbox.projected[slot], &mailbox);
+    __syncthreads();
+    if (threadIdx.x < kHeadDim) head_of_row.Finish(mailbox);
+  };
+  attend(first, 0);
+  if constexpr (!kCross) {
     for (int slot = 1, row = rank + Division::kBlocks; row < projection.rows;
          ++slot, row += Division::kBlocks) {
       HeadOfRow<T, kCross> next(args.attention, head, row, rank);
@@ -308,7 +296,7 @@ cudaError_t LaunchTyped(const ProjectedAttentionArgs& args, const LaunchContext&
   shape.cluster_z = Division::kBlocks;
   ProjectedAttentionArgs own = args;
   own.projection.query_key_value.query = nullptr;
-  return Launch(kernel, shape, context, own, few.staged, few.warp_vectors);
+  return Launch(kernel, shape, context, few.staged, few.warp_vectors, own);
 }
 
 template <typename T>

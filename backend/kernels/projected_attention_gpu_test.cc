@@ -20,7 +20,6 @@ namespace seq2seq::kernels {
 namespace {
 
 constexpr int32_t kHeadDim = 64;
-constexpr int32_t kBlockTokens = 16;
 constexpr int32_t kLayers = 2;
 constexpr int32_t kMaxDistance = 20;
 constexpr float kEpsilon = 1e-6F;
@@ -56,7 +55,7 @@ class Layer {
         outputs_(inner_ * (shape.cross ? 1 : 3)),
         stride_(*std::max_element(shape.lengths.begin(), shape.lengths.end()) / kBlockTokens + 1),
         parts_(TileCount(shape.inputs)),
-        layout_{kLayers, shape.heads, kHeadDim, kBlockTokens},
+        layout_(kLayers, shape.heads, kHeadDim),
         weights_(type, RandomValues(size_t(outputs_) * shape.inputs, 1,
                                     1.0 / std::sqrt(double(shape.inputs)))),
         packed_(type, std::vector<double>(PackedElements(outputs_, shape.inputs), 0.0)),

@@ -55,7 +55,7 @@ __global__ void PackKernel(PackArgs args, int chunks) {
 // Projections in float, for parity: lane g * 4 + t sums outputs g, g + 8 of rows 2 t, 2 t + 1.
 template <ProjectionOutput kOutput>
 __global__ void __launch_bounds__(256) FloatKernel(const __grid_constant__ ProjectionArgs args) {
-  __shared__ float sums[8 * 32 * 4];
+  __shared__ float2 sums[8 * 64];
   __shared__ float factors[8];
   const int lane = threadIdx.x % 32;
   const int warp = threadIdx.x / 32;
@@ -82,10 +82,12 @@ __global__ void __launch_bounds__(256) FloatKernel(const __grid_constant__ Proje
       sum[3] += high[k] * second;
     }
   }
-  Factors<1> row_factors(args, first_row);
+  Factors<1, 8> row_factors(args, first_row);
   row_factors.Fetch();
+  row_factors.Reduce();
   row_factors.Store(factors);
-  reinterpret_cast<float4*>(sums)[threadIdx.x] = make_float4(sum[0], sum[1], sum[2], sum[3]);
+  sums[warp * 64 + lane] = make_float2(sum[0], sum[2]);
+  sums[warp * 64 + 32 + lane] = make_float2(sum[1], sum[3]);
   __syncthreads();
   if (threadIdx.x >= 64) return;
   const int p = threadIdx.x;
@@ -95,8 +97,8 @@ __global__ void __launch_bounds__(256) FloatKernel(const __grid_constant__ Proje
   float low = 0.0F;
   float high = 0.0F;
   for (int w = 0; w < 8; ++w) {
-    low += sums[w * 128 + SumOffset(p)];
-    high += sums[w * 128 + SumOffset(p) + 2];
+    low += sums[w * 64 + p].x;
+    high += sums[w * 64 + p].y;
   }
   epilogue.Store(low, high, factors[LocalRow(p)]);
 }

@@ -64,10 +64,11 @@ struct EpilogueRow {
       if (args.outputs == out.inner) return;
       const RowInfo info = args.row_infos[row];
       if ((info.flags & RowInfo::kActive) == 0) return;
-      const int32_t block = out.self_blocks[int64_t{info.slot} * out.self_stride +
-                                            info.position / out.layout.block_tokens];
+      const auto position = static_cast<uint32_t>(info.position);
+      const int32_t block =
+          out.self_blocks[int64_t{info.slot} * out.self_stride + position / kBlockTokens];
       cache = block * out.layout.BlockStride() + out.layer_offset +
-              info.position % out.layout.block_tokens * out.layout.head_dim;
+              static_cast<int32_t>(position % kBlockTokens) * out.layout.head_dim;
     }
   }
 
@@ -104,12 +105,74 @@ class EpilogueOutputs {
     }
   }
 
+  // Where a row's outputs go; what the kind of output has none of is not set.
+  struct Places {
+    float* values;       // of the first output, the second's are 8 on: query, residual or logits
+    T* results[2];       // numbers of the model's format; null: none
+    float* sum_squares;  // the tile's
+    LogitsPart* part;    // the tile's
+
+    __device__ __forceinline__ void ComputeNow() {
+      constexpr bool kGated = kOutput == ProjectionOutput::kGatedActivation;
+      if constexpr (kOutput == ProjectionOutput::kLogits) {
+        kernels::ComputeNow(values);
+        kernels::ComputeNow(part);
+      } else {
+        kernels::ComputeNow(results[0]);
+        if constexpr (!kGated) kernels::ComputeNow(results[1]);
+      }
+      if constexpr (kOutput == ProjectionOutput::kResidual) {
+        kernels::ComputeNow(values);
+        kernels::ComputeNow(sum_squares);
+      }
+    }
+  };
+
+  __device__ __forceinline__ Places PlacesOf(int row, const Row& state) const {
+    Places places;
+    if constexpr (kOutput == ProjectionOutput::kQueryKeyValue) {
+      const QueryKeyValueOutput& out = args_.query_key_value;
+      places.values =
+          out.query == nullptr ? nullptr : out.query + int64_t{row} * out.inner + Output(0);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        places.results[i] = cache_[i] == Row::kNoCache || state.cache == Row::kNoCache
+                                ? nullptr
+                                : static_cast<T*>(out.pool) + state.cache + cache_[i];
+      }
+    } else if constexpr (kOutput == ProjectionOutput::kResidual) {
+      const Residual& residual = args_.residual.residual;
+      places.values = residual.values + int64_t{row} * residual.width + Output(0);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        places.results[i] = static_cast<T*>(residual.scaled) + Blocked(row, Output(i));
+      }
+      places.sum_squares = residual.sum_squares + int64_t{row} * residual.sum_stride + tile_;
+    } else if constexpr (kOutput == ProjectionOutput::kLogits) {
+      places.values = args_.logits.logits + int64_t{row} * args_.outputs + Output(0);
+      places.part = args_.logits.parts + int64_t{row} * TileCount(args_.outputs) + tile_;
+    } else {
+      T* results = static_cast<T*>(args_.activation.values);
+      constexpr bool kGated = kOutput == ProjectionOutput::kGatedActivation;
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        places.results[i] = results + Blocked(row, kGated ? tile_ * 8 + group_ : Output(i));
+      }
+    }
+    return places;
+  }
+
   // The row's values of the residual stream, if that is what the outputs are added to.
-  __device__ __forceinline__ void FetchOld(int row, float (&old)[2]) const {
+  __device__ __forceinline__ void FetchOld(const Places& places, float (&old)[2]) const {
     if constexpr (kOutput == ProjectionOutput::kResidual) {
 #pragma unroll
-      for (int i = 0; i < 2; ++i) old[i] = LoadFresh(Value(row, Clamped(i)));
+      for (int i = 0; i < 2; ++i) {
+        if (exists_ && Exists(i)) old[i] = LoadFresh(places.values + 8 * i);
+      }
     }
+  }
+  __device__ __forceinline__ void FetchOld(int row, float (&old)[2]) const {
+    FetchOld(PlacesOf(row, {}), old);
   }
 
   __device__ __forceinline__ bool exists() const { return exists_; }
@@ -121,17 +184,22 @@ class EpilogueOutputs {
   __device__ __forceinline__ void Store(int row, bool row_exists, const Row& state,
                                         const float (&old)[2], const float (&sums)[2],
                                         float factor) const {
+    Store(PlacesOf(row, state), row_exists, state, old, sums, factor);
+  }
+  __device__ __forceinline__ void Store(const Places& places, bool row_exists, const Row& state,
+                                        const float (&old)[2], const float (&sums)[2],
+                                        float factor) const {
     const float2 both = Values(sums[0], sums[1], factor);
     const float values[2] = {both.x, both.y};
     const bool exists = exists_ && row_exists;
     if constexpr (kOutput == ProjectionOutput::kQueryKeyValue) {
-      StoreQueryKeyValue(row, exists, state, values);
+      StoreQueryKeyValue(places, exists, values);
     } else if constexpr (kOutput == ProjectionOutput::kResidual) {
-      StoreResidual(row, exists, state, old, values);
+      StoreResidual(places, exists, state, old, values);
     } else if constexpr (kOutput == ProjectionOutput::kLogits) {
-      StoreLogits(row, exists, state, values);
+      StoreLogits(places, exists, state, values);
     } else {
-      StoreActivation(row, exists, values);
+      StoreActivation(places, exists, values);
     }
   }
 
@@ -141,10 +209,6 @@ class EpilogueOutputs {
   }
   __device__ __forceinline__ int Clamped(int i) const { return min(Output(i), args_.outputs - 1); }
   __device__ __forceinline__ bool Exists(int i) const { return Output(i) < args_.outputs; }
-  __device__ __forceinline__ float* Value(int row, int output) const {
-    const Residual& residual = args_.residual.residual;
-    return residual.values + int64_t{row} * residual.width + output;
-  }
   __device__ __forceinline__ int64_t Blocked(int row, int k) const {
     return BlockedPlace<sizeof(T)>(row, k, args_.row_capacity);
   }
@@ -152,66 +216,61 @@ class EpilogueOutputs {
   // Where output i goes: the query (kNoCache), or a place in a row's part of the cache.
   __device__ __forceinline__ void PrepareCache(int i) {
     const QueryKeyValueOutput& out = args_.query_key_value;
-    const int part = args_.outputs == out.inner ? 0 : Output(i) / out.inner;  // query, key, value
-    if (part == 0) return;
-    const int index = Output(i) - part * out.inner;
-    cache_[i] = (part == 2 ? out.layout.ValueOffset() : 0) +
-                index / out.layout.head_dim * out.layout.HeadStride() + index % out.layout.head_dim;
+    const int beyond_queries = Output(i) - out.inner;
+    if (beyond_queries < 0 || args_.outputs == out.inner) return;
+    const bool is_value = beyond_queries >= out.inner;
+    const int index = beyond_queries - (is_value ? out.inner : 0);
+    const int head = out.layout.HeadOf(index);
+    cache_[i] = (is_value ? out.layout.ValueOffset() : 0) + head * out.layout.HeadStride() + index -
+                head * out.layout.head_dim;
   }
 
-  __device__ __forceinline__ void StoreQueryKeyValue(int row, bool exists, const Row& state,
+  __device__ __forceinline__ void StoreQueryKeyValue(const Places& places, bool exists,
                                                      const float (&values)[2]) const {
-    const QueryKeyValueOutput& out = args_.query_key_value;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       if (!exists || !Exists(i)) continue;
       if (cache_[i] == Row::kNoCache) {
-        if (out.query == nullptr) continue;
-        out.query[int64_t{row} * out.inner + Output(i)] = values[i];
-      } else if (state.cache != Row::kNoCache) {
-        static_cast<T*>(out.pool)[state.cache + cache_[i]] = FromFloat<T>(values[i]);
+        if (places.values != nullptr) places.values[8 * i] = values[i];
+      } else if (places.results[i] != nullptr) {
+        *places.results[i] = FromFloat<T>(values[i]);
       }
     }
   }
 
-  __device__ __forceinline__ void StoreResidual(int row, bool exists, const Row& state,
+  __device__ __forceinline__ void StoreResidual(const Places& places, bool exists, const Row& state,
                                                 const float (&old)[2],
                                                 const float (&values)[2]) const {
-    const Residual& residual = args_.residual.residual;
     float sum = 0.0F;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       if (!exists || !Exists(i)) continue;
       const float x = old[i] + values[i];
-      *Value(row, Output(i)) = x;
+      places.values[8 * i] = x;
       sum += x * x;
-      static_cast<T*>(residual.scaled)[Blocked(row, Output(i))] =
-          FromFloat<T>(x * norm_weight_[i] * state.scale);
+      *places.results[i] = FromFloat<T>(x * (norm_weight_[i] * state.scale));
     }
     sum = SumOverGroups(sum);
-    if (group_ == 0 && exists) {
-      residual.sum_squares[int64_t{row} * residual.sum_stride + tile_] = sum;
-    }
+    if (group_ == 0 && exists) *places.sum_squares = sum;
   }
 
-  __device__ __forceinline__ void StoreActivation(int row, bool exists,
+  __device__ __forceinline__ void StoreActivation(const Places& places, bool exists,
                                                   const float (&values)[2]) const {
-    T* results = static_cast<T*>(args_.activation.values);
     const ActivationKind kind = args_.activation.kind;
     if constexpr (kOutput == ProjectionOutput::kGatedActivation) {
       const int output = tile_ * 8 + group_;
       if (!exists || output >= args_.outputs / 2) return;
-      results[Blocked(row, output)] = FromFloat<T>(ActivateTo<T>(kind, values[0]) * values[1]);
+      *places.results[0] = FromFloat<T>(ActivateTo<T>(kind, values[0]) * values[1]);
     } else {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         if (!exists || !Exists(i)) continue;
-        results[Blocked(row, Output(i))] = FromFloat<T>(ActivateTo<T>(kind, values[i]));
+        *places.results[i] = FromFloat<T>(ActivateTo<T>(kind, values[i]));
       }
     }
   }
 
-  __device__ __forceinline__ void StoreLogits(int row, bool exists, const Row& state,
+  __device__ __forceinline__ void StoreLogits(const Places& places, bool exists, const Row& state,
                                               const float (&values)[2]) const {
     const LogitsOutput& out = args_.logits;
     float logits[2];
@@ -227,7 +286,7 @@ class EpilogueOutputs {
         }
       }
       if (exists && Exists(i) && (out.write_all || (state.flags & RowInfo::kSample) != 0)) {
-        out.logits[int64_t{row} * args_.outputs + output] = logits[i];
+        places.values[8 * i] = logits[i];
       }
     }
     LogitsPart part;
@@ -242,9 +301,7 @@ class EpilogueOutputs {
     }
     part.best_index = MinOverGroups(index);
     part.sum_exp = SumOverGroups(sum);
-    if (group_ == 0 && exists) {
-      out.parts[int64_t{row} * TileCount(args_.outputs) + tile_] = part;
-    }
+    if (group_ == 0 && exists) *places.part = part;
   }
 
   const ProjectionArgs& args_;
@@ -273,7 +330,10 @@ class Epilogue {
   __device__ __forceinline__ void Fetch() {
     if (!row_exists_ || !outputs_.exists()) return;
     state_.Fetch(args_, row_);
-    outputs_.FetchOld(row_, old_);
+    places_ = outputs_.PlacesOf(row_, state_);
+    outputs_.FetchOld(places_, old_);
+    // What is read takes a while.
+    places_.ComputeNow();
   }
   // What the two outputs are. low, high: their sums; factor: the row's.
   __device__ __forceinline__ float2 Values(float low, float high, float factor) const {
@@ -281,13 +341,14 @@ class Epilogue {
   }
   // low, high: the sums of the two outputs; factor: the row's.
   __device__ __forceinline__ void Store(float low, float high, float factor) {
-    outputs_.Store(row_, row_exists_, state_, old_, {low, high}, factor);
+    outputs_.Store(places_, row_exists_, state_, old_, {low, high}, factor);
   }
 
  private:
   const ProjectionArgs& args_;
   EpilogueOutputs<T, kOutput> outputs_;
   EpilogueRow<kOutput> state_;
+  typename EpilogueOutputs<T, kOutput>::Places places_ = {};
   int row_;
   bool row_exists_;
   float old_[2] = {};

@@ -15,14 +15,23 @@ namespace seq2seq::kernels {
 // reads inputs 8 t .. 8 t + 7 of row g.
 constexpr int kChunkVectors = 64;
 
+// Numbers of threads, lanes, pairs and rows are not negative: division by a power of two is a
+// shift if they are unsigned.
+__device__ __forceinline__ int Quotient(uint32_t number, uint32_t divisor) {
+  return static_cast<int>(number / divisor);
+}
+__device__ __forceinline__ int Rest(uint32_t number, uint32_t divisor) {
+  return static_cast<int>(number % divisor);
+}
+
 // Which of the 32 vectors of 8 outputs or rows is that lane's.
-__device__ __forceinline__ int OperandLane(int lane) {
-  return lane / 4 * 4 + VectorPlace(lane / 4, lane % 4);
+__device__ __forceinline__ int OperandLane(uint32_t lane) {
+  return Quotient(lane, 4) * 4 + VectorPlace(Quotient(lane, 4), Rest(lane, 4));
 }
 
 // RMSNorm's factor and the output scale for a block's rows, one warp a row at a time. The block has
-// 8 warps at least.
-template <int kRowTiles>
+// kWarps warps, 8 at least.
+template <int kRowTiles, int kWarps>
 class Factors {
  public:
   // publishes: of the blocks that compute a row's factor, one hands it on as scale_out.
@@ -37,19 +46,27 @@ class Factors {
     const RowFactor& factor = args_.factor;
     if (factor.sum_squares == nullptr) return;
     const int lane = threadIdx.x % 32;
-    const int last = (factor.parts - 1) / 4;
-    float4 sums[kRowTiles] = {};
+    const int last = Quotient(factor.parts - 1, 4);
+    float4 sums[kRowTiles][kReads] = {};
 #pragma unroll
     for (int i = 0; i < kRowTiles; ++i) {
-      if (HasRow(i)) sums[i] = LoadFresh(Sums(i) + min(lane, last));
+#pragma unroll
+      for (int k = 0; k < kReads; ++k) {
+        if (HasRow(i) && lane + k * 32 <= last) sums[i][k] = LoadFresh(Sums(i) + lane + k * 32);
+      }
     }
     if (lane < kRowTiles && HasRow(lane)) scale_ = LoadFresh(factor.scale_in + Row(lane));
 #pragma unroll
     for (int i = 0; i < kRowTiles; ++i) {
-      const float sum = sums[i].x + sums[i].y + sums[i].z + sums[i].w;
-      sums_[i] = lane <= last ? sum : 0.0F;
+#pragma unroll
+      for (int k = 0; k < kReads; ++k) {
+        sums_[i] += sums[i][k].x + sums[i][k].y + sums[i][k].z + sums[i][k].w;
+      }
     }
-    for (int part = lane + 32; part <= last; part += 32) {
+    if (last < kReads * 32) return;
+#pragma unroll 1
+    for (int part = lane + kReads * 32; part <= last; part += 32) {
+#pragma unroll
       for (int i = 0; i < kRowTiles; ++i) {
         if (!HasRow(i)) continue;
         const float4 more = LoadFresh(Sums(i) + part);
@@ -58,7 +75,13 @@ class Factors {
     }
   }
 
-  // Lane i finishes the warp's i-th row.
+  // Sums what was read, without a branch: where products follow, they are computed meanwhile.
+  __device__ __forceinline__ void Reduce() {
+#pragma unroll
+    for (int i = 0; i < kRowTiles; ++i) sums_[i] = WarpSum(sums_[i]);
+  }
+
+  // After Reduce(). Lane i finishes the warp's i-th row.
   __device__ __forceinline__ void Store(float* shared) const {
     const RowFactor& factor = args_.factor;
     const int lane = threadIdx.x % 32;
@@ -67,8 +90,7 @@ class Factors {
       float sum = 0.0F;
 #pragma unroll
       for (int i = 0; i < kRowTiles; ++i) {
-        const float row_sum = WarpSum(sums_[i]);
-        if (lane == i) sum = row_sum;
+        if (lane == i) sum = sums_[i];
       }
       const float scale = rsqrtf(sum * factor.inverse_width + factor.epsilon);
       result *= __fdividef(scale, scale_);
@@ -78,8 +100,11 @@ class Factors {
   }
 
  private:
+  // Vectors of four parts that a lane reads at once: few rows' up to a width of 4096.
+  static constexpr int kReads = kRowTiles == 1 ? 2 : 1;
+
   __device__ __forceinline__ int Local(int i) const {
-    return threadIdx.x / 32 + i * (blockDim.x / 32);
+    return static_cast<int>(threadIdx.x / 32) + i * kWarps;
   }
   __device__ __forceinline__ int Row(int i) const { return first_row_ + Local(i); }
   __device__ __forceinline__ bool HasRow(int i) const {
@@ -97,20 +122,17 @@ class Factors {
   float scale_ = 1.0F;  // lane i: of the warp's i-th row
 };
 
+// Pair p's row within the block.
+__device__ __forceinline__ int LocalRow(uint32_t p) {
+  return Quotient(p, 64) * 8 + Rest(p, 4) * 2 + Rest(p / 32, 2);
+}
+
 // Pair p of a tile's outputs; a warp's 32 pairs are the 32 lanes of an accumulator.
 template <typename T, ProjectionOutput kOutput>
 __device__ __forceinline__ Epilogue<T, kOutput> MakeEpilogue(const ProjectionArgs& args, int tile,
-                                                             int p, int first_row) {
-  const int lane = p % 32;
-  return Epilogue<T, kOutput>(args, tile, lane / 4,
-                              first_row + p / 64 * 8 + lane % 4 * 2 + p / 32 % 2);
+                                                             uint32_t p, int first_row) {
+  return Epilogue<T, kOutput>(args, tile, Quotient(p % 32, 4), first_row + LocalRow(p));
 }
-
-// Where pair p's sums begin in [row tile][lane][4] floats, laid out as mma accumulators; the second
-// output's is 2 farther.
-__device__ __forceinline__ int SumOffset(int p) { return (p / 64 * 32 + p % 32) * 4 + p / 32 % 2; }
-// Pair p's row within the block.
-__device__ __forceinline__ int LocalRow(int p) { return p / 64 * 8 + p % 4 * 2 + p / 32 % 2; }
 
 // The sums of one output tile.
 template <typename T, int kRowTiles>
@@ -127,7 +149,19 @@ struct Sums {
     }
   }
 
-  __device__ __forceinline__ void Store(float4* shared) const {
+  __device__ __forceinline__ void Add(const Sums& other) {
+#pragma unroll
+    for (int c = 0; c < kChains; ++c) {
+#pragma unroll
+      for (int i = 0; i < kRowTiles; ++i) {
+#pragma unroll
+        for (int k = 0; k < 4; ++k) values[c][i][k] += other.values[c][i][k];
+      }
+    }
+  }
+
+  // The two sums of pair p become shared[p].
+  __device__ __forceinline__ void Store(float2* shared) const {
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int i = 0; i < kRowTiles; ++i) {
@@ -136,7 +170,8 @@ struct Sums {
       for (int k = 0; k < 4; ++k) {
         total[k] = values[0][i][k] + (kChains == 2 ? values[kChains - 1][i][k] : 0.0F);
       }
-      shared[i * 32 + lane] = make_float4(total[0], total[1], total[2], total[3]);
+      shared[i * 64 + lane] = make_float2(total[0], total[2]);
+      shared[i * 64 + 32 + lane] = make_float2(total[1], total[3]);
     }
   }
 

@@ -304,7 +304,7 @@ inline void TestQueryKeyValue(ElementType type, const HeadsShape& shape, int32_t
   const ProjectionShape whole{shape.parts * inner, inputs, rows};
   SCOPED_TRACE(ShapeName(whole));
   const ProjectionProblem problem(type, whole, {});
-  const KvLayout layout{2, shape.heads, shape.head_dim, 16};
+  const KvLayout layout(2, shape.heads, shape.head_dim);
   constexpr int32_t kStride = 3;
   const int32_t blocks = rows * kStride;
   const DeviceValues pool(type, Poison(blocks * layout.BlockStride()));

@@ -37,7 +37,7 @@ class WideBlock {
   struct Shared {
     union {
       Stage stages[kStages];
-      float4 sums[kStageChunks][kTiles][kRowTiles][32];
+      float2 sums[kStageChunks][kTiles][kRowTiles * 64];
     };
     float factors[kRowTiles * 8];
   };
@@ -69,8 +69,9 @@ class WideBlock {
       FetchInput(s);
       CommitSharedCopies();
     }
-    Factors<kRowTiles> row_factors(args_, first_row_);
+    Factors<kRowTiles, kThreads / 32> row_factors(args_, first_row_);
     row_factors.Fetch();
+    row_factors.Reduce();
     row_factors.Store(shared_->factors);
 #pragma unroll 1
     for (int s = 0; s < stages; ++s) {
@@ -84,7 +85,7 @@ class WideBlock {
     WaitForSharedCopies<0>();
     __syncthreads();
     const int warp = threadIdx.x / 32;
-    sums_.Store(&shared_->sums[warp / kTiles][warp % kTiles][0][0]);
+    sums_.Store(shared_->sums[warp / kTiles][warp % kTiles]);
   }
 
   // Hands on this block's share of the pairs, summed over the cluster's blocks. shared_of(rank) is
@@ -115,10 +116,9 @@ class WideBlock {
           const Shared* other = shared_of(rank);
 #pragma unroll
           for (int half = 0; half < kStageChunks; ++half) {
-            const float* sums =
-                reinterpret_cast<const float*>(other->sums[half][pair / kTilePairs]);
-            low += sums[SumOffset(p)];
-            high += sums[SumOffset(p) + 2];
+            const float2 sums = other->sums[half][pair / kTilePairs][p];
+            low += sums.x;
+            high += sums.y;
           }
         }
         epilogues[i].Store(low, high, shared_->factors[LocalRow(p)]);

@@ -60,8 +60,8 @@ __global__ void __launch_bounds__(kThreads) ScatterKeyValuesKernel(ScatterKeyVal
       LoadStreaming(static_cast<const uint4*>(args.key_values) + token * vectors + vector);
   const int32_t place = args.places[token];
   if (place < 0) return;
-  T* block = static_cast<T*>(args.pool) + place / layout.block_tokens * layout.BlockStride() +
-             args.layer_offset + place % layout.block_tokens * layout.head_dim;
+  T* block = static_cast<T*>(args.pool) + place / kBlockTokens * layout.BlockStride() +
+             args.layer_offset + place % kBlockTokens * layout.head_dim;
   // Heads of values lie behind those of keys, and layers behind each other, as in the source.
   const int head = vector / head_vectors;
   *reinterpret_cast<uint4*>(block + head * layout.HeadStride() +

@@ -37,7 +37,7 @@ struct ScatterKeyValuesArgs {
   // [tokens][layers][2 x heads x head_dim], of a layer keys then values
   const void* key_values = nullptr;
   int32_t layers = 1;
-  // [tokens] block * block_tokens + offset in the block; negative: the token goes nowhere
+  // [tokens] block * kBlockTokens + offset in the block; negative: the token goes nowhere
   const int32_t* places = nullptr;
   int32_t tokens = 0;
   void* pool = nullptr;

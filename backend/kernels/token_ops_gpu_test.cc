@@ -53,12 +53,12 @@ void TestActivate(ElementType type, ActivationKind kind, bool gated, int32_t wid
 }
 
 void TestScatter(ElementType type, int32_t first_layer, int32_t layers) {
-  const KvLayout layout{3, 3, 16, 4};
+  const KvLayout layout(3, 3, 16);
   const int32_t inner = layout.heads * layout.head_dim;
   const int32_t width = layers * 2 * inner;
   // More tokens than a block of threads has, some of which go nowhere.
   std::vector<int32_t> places;
-  for (int32_t i = 0; i < 21; ++i) places.push_back(i % 5 == 2 ? -1 : i * 17 % 36);
+  for (int32_t i = 0; i < 21; ++i) places.push_back(i % 5 == 2 ? -1 : i * 17 % 48);
   const auto tokens = static_cast<int32_t>(places.size());
   const DeviceValues source(type, RandomValues(tokens * width, 4));
   const DeviceValues pool(type, Poison(9 * layout.BlockStride()));
@@ -77,11 +77,11 @@ void TestScatter(ElementType type, int32_t first_layer, int32_t layers) {
   for (int32_t token = 0; token < tokens; ++token) {
     if (places[token] < 0) continue;
     for (int32_t i = 0; i < width; ++i) {
-      const int64_t at = places[token] / 4 * layout.BlockStride() +
+      const int64_t at = places[token] / kBlockTokens * layout.BlockStride() +
                          (first_layer + i / (2 * inner)) * layout.LayerStride() +
                          i / inner % 2 * layout.ValueOffset() +
                          i % inner / layout.head_dim * layout.HeadStride() +
-                         places[token] % 4 * layout.head_dim + i % layout.head_dim;
+                         places[token] % kBlockTokens * layout.head_dim + i % layout.head_dim;
       actual.push_back(got[at]);
       expected.push_back(source.rounded()[token * width + i]);
     }

@@ -15,6 +15,7 @@
 namespace seq2seq {
 namespace {
 
+using kernels::kBlockTokens;
 using kernels::KvLayout;
 using kernels::LaunchContext;
 using kernels::ProjectionArgs;
@@ -24,7 +25,6 @@ using kernels::RowInfo;
 constexpr kernels::ElementType kType = kernels::ElementType::kBfloat16;
 constexpr int32_t kSourceTokens = 512;
 constexpr int32_t kPosition = 64;
-constexpr int32_t kBlockTokens = 16;
 constexpr int32_t kMaxDistance = 128;
 constexpr int32_t kRowBlocks = (kSourceTokens + kPosition) / kBlockTokens + 1;
 
@@ -55,7 +55,7 @@ class DecodeBench {
       : shape_(std::move(shape)),
         rows_(rows),
         capacity_((rows + 7) / 8 * 8),
-        layout_{shape_.layers, shape_.heads, shape_.head_dim, kBlockTokens} {
+        layout_(shape_.layers, shape_.heads, shape_.head_dim) {
     const size_t widest = std::max({size_t(shape_.vocabulary), size_t(2) * shape_.ffn});
     pool_ = RandomNumbers(size_t(rows) * kRowBlocks * layout_.BlockStride() * sizeof(uint16_t));
     weights_ = RandomNumbers(WeightBytes());

@@ -15,13 +15,13 @@
 namespace seq2seq {
 namespace {
 
+using kernels::kBlockTokens;
 using kernels::KvLayout;
 using kernels::LaunchContext;
 using kernels::QueryTile;
 
 constexpr kernels::ElementType kType = kernels::ElementType::kBfloat16;
 constexpr int32_t kSourceTokens = 512;
-constexpr int32_t kBlockTokens = 16;
 constexpr int32_t kMaxDistance = 128;
 // An encoder's buffers are made for so many tokens, and its products of cross keys and values for
 // as many layers at a time as these have room for, but no more than kMostCrossLayers.
@@ -33,7 +33,7 @@ class EncoderBench {
   EncoderBench(KernelShape shape, int32_t tokens)
       : shape_(std::move(shape)),
         tokens_(tokens),
-        layout_{shape_.layers, shape_.heads, shape_.head_dim, kBlockTokens},
+        layout_(shape_.layers, shape_.heads, shape_.head_dim),
         products_(kType) {
     CheckCuda(kernels::PrepareEncoderAttention(), "encoder attention");
     floats_ = RandomNumbers(TurnSpace(Bytes(shape_.width) * 2));
