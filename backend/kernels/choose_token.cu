@@ -60,11 +60,6 @@ class PartsReduction {
     uint32_t max;
   };
 
-  // Zeros of both signs are equal logits.
-  __device__ __forceinline__ static uint32_t EqualKey(float value) {
-    return OrderedKey(value + 0.0F);
-  }
-
   __device__ __forceinline__ static Reduced Reduce(uint32_t best, int32_t index, uint32_t max) {
     const uint32_t largest = __reduce_max_sync(kFullWarp, best);
     return {largest, __reduce_min_sync(kFullWarp, best == largest ? index : INT32_MAX),
@@ -104,7 +99,6 @@ struct Shared {
   float sums_exp[kRowWarps];
   float squares[kRowWarps];
   SlotState state;  // before this step
-  RowSampler<kRowThreads>::Shared sampler;
 };
 
 __device__ __forceinline__ void CopyState(const SlotState& state, SlotState* copy) {
@@ -142,81 +136,115 @@ __device__ RowOutcome MoveOn(int32_t slot, int32_t token, float logprob, bool eo
   return {slot, 1, token, stop, state->return_logprobs != 0 ? logprob : 0.0F, state->score};
 }
 
+// With more a block would have to wait for a multiprocessor that has no other.
+constexpr int kMaxRegisters = 104;
+
 struct Choice {
   int32_t token = 0;
   float logit = 0.0F;
 };
 
-// Draws the row's token, whose best logit is `best`; all threads of the block. Not inlined: greedy
-// rows' code is contiguous without it, and half of their time is its way to the instruction cache.
-__device__ __noinline__ int32_t Draw(const ChooseTokenArgs& args, int row, int32_t flags,
-                                     float best, Shared* shared) {
+// What a row's block does once its token is chosen. Made of what no kernel of this pass but this
+// one writes.
+template <typename T>
+class RowEnd {
+ public:
+  __device__ __forceinline__ RowEnd(const ChooseTokenArgs& args, int row)
+      : args_(args),
+        row_(row),
+        header_(*args.pass.header),
+        info_(args.pass.rows[row]),
+        ring_(args.pass.rings[row]),
+        own_eos_(static_cast<int>(threadIdx.x) < args.eos_count ? args.eos_tokens[threadIdx.x]
+                                                                : -1),
+        residual_(args.pass, row) {}
+
+  __device__ __forceinline__ const StepHeader& header() const { return header_; }
+  __device__ __forceinline__ const RowInfo& info() const { return info_; }
+  __device__ __forceinline__ bool chooses() const { return (info_.flags & RowInfo::kChoose) != 0; }
+
+  // part: the row's, but for its sum, which is this thread's share.
+  __device__ __forceinline__ void Finish(const Choice& choice, const LogitsPart& part,
+                                         Shared* shared) {
+    // The next step feeds this token, if it isn't the row's last.
+    residual_.Fetch(choice.token);
+    const float sum_exp = WarpSum(part.sum_exp);
+    if (threadIdx.x % 32 == 0) shared->sums_exp[threadIdx.x / 32] = sum_exp;
+    residual_.Share(shared->squares);
+    const bool eos = __syncthreads_or(own_eos_ == choice.token) != 0;
+    if (threadIdx.x == 0 && row_ < header_.rows) {
+      const BeginPassArgs& pass = args_.pass;
+      RowOutcome outcome{info_.slot};
+      SlotState state = shared->state;
+      if (chooses()) {
+        const float logprob = LogProbability(args_, part, choice.logit, shared->sums_exp);
+        outcome = MoveOn(info_.slot, choice.token, logprob, eos, &state);
+        pass.tables.states[info_.slot] = state;
+      }
+      args_.outcomes[int64_t{ring_} * args_.outcome_stride + row_] = outcome;
+      pass.rows[row_] = StartOf(info_.slot, state, 0, 1, pass.tables).info;
+      pass.rings[row_] = (ring_ + 1) % header_.ring_size;
+    }
+    residual_.Store(shared->squares);
+  }
+
+ private:
+  const ChooseTokenArgs& args_;
+  int row_;
+  StepHeader header_;
+  RowInfo info_;
+  int32_t ring_;
+  int32_t own_eos_;
+  ResidualStart<T> residual_;
+};
+
+// The end of a row that samples. Neither inlined nor returned from with anything to go on with, so
+// that greedy rows keep their registers, and their code, which comes from memory in every step, has
+// none of this in its way.
+template <typename T>
+__device__ __noinline__ void SampleRow(const ChooseTokenArgs& args, const LogitsPart part,
+                                       Shared* shared) {
+  const int row = blockIdx.x;
   SamplerRow sampler_row;
   sampler_row.logits = args.logits + int64_t{row} * args.vocabulary;
   sampler_row.vocabulary = args.vocabulary;
+  sampler_row.parts = args.parts + int64_t{row} * args.tiles;
+  sampler_row.tiles = args.tiles;
   sampler_row.banned = args.eos_tokens;
-  sampler_row.banned_count = (flags & RowInfo::kBanEos) != 0 ? args.eos_count : 0;
-  sampler_row.largest = best;
+  const bool bans = (args.pass.rows[row].flags & RowInfo::kBanEos) != 0;
+  sampler_row.banned_count = bans ? args.eos_count : 0;
+  sampler_row.largest = part.best;
   sampler_row.state = shared->state;
-  return RowSampler<kRowThreads>(sampler_row, &shared->sampler).Draw();
-}
-
-// The row's token; all threads of the block. The sum in reduction's part stays this thread's share.
-__device__ __forceinline__ Choice Choose(const ChooseTokenArgs& args, int row, const RowInfo& info,
-                                         PartsReduction* reduction, Shared* shared) {
-  reduction->Read(args.parts + int64_t{row} * args.tiles, args.tiles);
-  reduction->Share(&shared->parts);
-  __syncthreads();
-  reduction->Merge(shared->parts);
-  const LogitsPart& part = reduction->part();
-  if ((info.flags & RowInfo::kSample) == 0 || part.best == -INFINITY) {
-    return {part.best_index < args.vocabulary ? part.best_index : 0, part.best};
-  }
-  const int32_t token = Draw(args, row, info.flags, part.best, shared);
-  return {token, args.logits[int64_t{row} * args.vocabulary + token]};
+  const int32_t token = RowSampler(sampler_row).Draw();
+  RowEnd<T>(args, row).Finish({token, sampler_row.logits[token]}, part, shared);
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kRowThreads)
+__global__ void __maxnreg__(kMaxRegisters)
     ChooseTokensKernel(const __grid_constant__ ChooseTokenArgs args) {
   __shared__ Shared shared;
   const int row = blockIdx.x;
-  // No kernel of this pass but this one writes what is read here.
-  const BeginPassArgs& pass = args.pass;
-  const StepHeader header = *pass.header;
-  const RowInfo info = pass.rows[row];
-  const int32_t ring = pass.rings[row];
-  CopyState(pass.tables.states[info.slot], &shared.state);
-  const int32_t own_eos =
-      static_cast<int>(threadIdx.x) < args.eos_count ? args.eos_tokens[threadIdx.x] : -1;
-  ResidualStart<T> residual(pass, row);
+  RowEnd<T> end(args, row);
+  CopyState(args.pass.tables.states[end.info().slot], &shared.state);
   TouchParameters(args);
 
   WaitForEarlierKernels();
-  if (header.pass != header.passes - 1) return;
-  const bool chooses = (info.flags & RowInfo::kChoose) != 0;
+  if (end.header().pass != end.header().passes - 1) return;
   PartsReduction reduction;
   Choice choice;
-  if (chooses) choice = Choose(args, row, info, &reduction, &shared);
-  // The next step feeds this token, if it isn't the row's last.
-  residual.Fetch(choice.token);
-  const float sum_exp = WarpSum(reduction.part().sum_exp);
-  if (threadIdx.x % 32 == 0) shared.sums_exp[threadIdx.x / 32] = sum_exp;
-  residual.Share(shared.squares);
-  const bool eos = __syncthreads_or(own_eos == choice.token) != 0;
-  if (threadIdx.x == 0 && row < header.rows) {
-    RowOutcome outcome{info.slot};
-    SlotState state = shared.state;
-    if (chooses) {
-      const float logprob = LogProbability(args, reduction.part(), choice.logit, shared.sums_exp);
-      outcome = MoveOn(info.slot, choice.token, logprob, eos, &state);
-      pass.tables.states[info.slot] = state;
+  if (end.chooses()) {
+    reduction.Read(args.parts + int64_t{row} * args.tiles, args.tiles);
+    reduction.Share(&shared.parts);
+    __syncthreads();
+    reduction.Merge(shared.parts);
+    const LogitsPart& part = reduction.part();
+    if ((end.info().flags & RowInfo::kSample) != 0 && part.best > -INFINITY) {
+      SampleRow<T>(args, part, &shared);
+      return;
     }
-    args.outcomes[int64_t{ring} * args.outcome_stride + row] = outcome;
-    pass.rows[row] = StartOf(info.slot, state, 0, 1, pass.tables).info;
-    pass.rings[row] = (ring + 1) % header.ring_size;
+    choice = {part.best_index < args.vocabulary ? part.best_index : 0, part.best};
   }
-  residual.Store(shared.squares);
+  end.Finish(choice, reduction.part(), &shared);
 }
 
 }  // namespace

@@ -28,7 +28,8 @@ struct ChooseTokenArgs {
   BeginPassArgs pass;                 // of the running pass, and where the next step begins
   const LogitsPart* parts = nullptr;  // [bucket][tiles]
   int32_t tiles = 0;
-  const float* logits = nullptr;  // [bucket][vocabulary], of rows that sample
+  // [bucket][vocabulary], of rows that sample; what is banned becomes -infinity.
+  float* logits = nullptr;
   int32_t vocabulary = 0;
   const int32_t* eos_tokens = nullptr;
   int32_t eos_count = 0;           // up to 512

@@ -1,15 +1,26 @@
-// Draws one row's token, one block a row. Device code only.
+// Draws one row's token, one block of kRowThreads a row. Device code only.
 //
-// Every filter keeps what lies above some threshold, so nothing is sorted or stored: a filter
-// searches its threshold over the row's logits, and later filters test the thresholds before them.
-// Masses are sums of weights in fixed point, which don't depend on the order of addition.
+// Every filter keeps what lies above some threshold, so nothing is sorted: a threshold is searched
+// digit by digit in histograms of keys. Masses are sums of weights in fixed point, which don't
+// depend on the order of addition.
+//
+// Where there is a top_k, most of the vocabulary is never read: of the tiles' bests, which the head
+// found, the k-th largest is not above the k-th largest logit, so only tiles whose best reaches it
+// matter. Their tokens that reach it are a list in shared memory, in order.
+//
+// Functions are not inlined, and few: in a decode step their code comes from memory.
 #ifndef SEQ2SEQ_BACKEND_KERNELS_ROW_SAMPLER_CUH_
 #define SEQ2SEQ_BACKEND_KERNELS_ROW_SAMPLER_CUH_
 
+#include <cfloat>
+#include <cmath>
 #include <cstdint>
 
+#include "backend/kernels/begin_row.cuh"
 #include "backend/kernels/device_math.cuh"
-#include "backend/kernels/projection_epilogue.cuh"
+#include "backend/kernels/projection.h"
+#include "backend/kernels/sampler_items.cuh"
+#include "backend/kernels/sampler_pass.cuh"
 #include "backend/kernels/step_state.h"
 
 namespace seq2seq::kernels {
@@ -22,6 +33,7 @@ inline __device__ float TokenUniform(uint64_t seed, uint64_t index) {
   uint32_t c3 = 0;
   uint32_t k0 = static_cast<uint32_t>(seed);
   uint32_t k1 = static_cast<uint32_t>(seed >> 32);
+#pragma unroll 1
   for (int round = 0; round < 10; ++round) {
     const uint64_t product0 = uint64_t{0xD2511F53U} * c0;
     const uint64_t product1 = uint64_t{0xCD9E8D57U} * c2;
@@ -35,248 +47,358 @@ inline __device__ float TokenUniform(uint64_t seed, uint64_t index) {
   return static_cast<float>(c0 >> 8) * 0x1p-24F;
 }
 
-// A float's bits, reordered so that larger floats have larger keys.
-__device__ __forceinline__ uint32_t OrderedKey(float value) {
-  const uint32_t bits = __float_as_uint(value);
-  return (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
+__device__ __forceinline__ uint64_t WarpSum64(uint64_t value) {
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) {
+    value += __shfl_xor_sync(kFullWarp, value, offset);
+  }
+  return value;
+}
+__device__ __forceinline__ double WarpSumDouble(double value) {
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) {
+    value += __shfl_xor_sync(kFullWarp, value, offset);
+  }
+  return value;
 }
 
-// The float that has this key.
-__device__ __forceinline__ float FromOrderedKey(uint32_t key) {
-  return __uint_as_float((key & 0x80000000U) != 0 ? key & 0x7fffffffU : ~key);
-}
+// Sums over lanes from the first on.
+class WarpScan {
+ public:
+  __device__ __forceinline__ explicit WarpScan(uint64_t value) : sum_(value) {
+#pragma unroll
+    for (int offset = 1; offset < 32; offset *= 2) {
+      const uint64_t other = __shfl_up_sync(kFullWarp, sum_, offset);
+      if (Lane() >= offset) sum_ += other;
+    }
+  }
+
+  // Up to this lane's.
+  __device__ __forceinline__ uint64_t sum() const { return sum_; }
+  __device__ __forceinline__ uint64_t Total() const { return __shfl_sync(kFullWarp, sum_, 31); }
+  // Up to the one before `lane`, which all lanes name.
+  __device__ __forceinline__ uint64_t Before(int lane) const {
+    const uint64_t before = __shfl_sync(kFullWarp, sum_, max(lane - 1, 0));
+    return lane > 0 ? before : 0;
+  }
+  // The first lane whose sum exceeds `target`; the last of `lanes` if none does.
+  __device__ __forceinline__ int FirstBeyond(uint64_t target, int lanes) const {
+    const unsigned beyond = __ballot_sync(kFullWarp, sum_ > target);
+    return beyond != 0 ? __ffs(beyond) - 1 : lanes - 1;
+  }
+
+ private:
+  uint64_t sum_;
+};
 
 struct SamplerRow {
-  const float* logits = nullptr;
+  float* logits = nullptr;  // those that are banned become -infinity
   int32_t vocabulary = 0;
-  const int32_t* banned = nullptr;  // banned_count tokens
+  const LogitsPart* parts = nullptr;  // [tiles], of the row
+  int32_t tiles = 0;
+  const int32_t* banned = nullptr;  // [banned_count] tokens
   int32_t banned_count = 0;
   float largest = 0.0F;  // of the logits that are not banned; finite
   SlotState state;
 };
 
-template <int kThreads>
 class RowSampler {
  public:
-  struct Shared {
-    uint64_t warp_sums[kThreads / 32][15];
-    uint64_t scan[kThreads];
-    double warp_doubles[kThreads / 32];
-    int32_t found;
-  };
+  __device__ explicit RowSampler(const SamplerRow& row)
+      : row_(row), filters_(row.largest, row.state.temperature) {
+    items_.values = row.logits;
+    items_.count = items_.indices = row.vocabulary;
+  }
 
-  __device__ RowSampler(const SamplerRow& row, Shared* shared) : row_(row), shared_(shared) {}
-
+  // All threads of the block call it, and get the same token.
   __device__ int32_t Draw() {
     const SlotState& state = row_.state;
+    for (int i = threadIdx.x; i < kBuckets; i += kRowThreads) {
+      Histogram().low[i] = Histogram().high[i] = 0;
+    }
+    for (int i = threadIdx.x; i < row_.banned_count; i += kRowThreads) {
+      row_.logits[row_.banned[i]] = -INFINITY;
+    }
+    __syncthreads();
     if (state.top_k > 0 && state.top_k < row_.vocabulary) KeepTopK(state.top_k);
     if (state.top_p < 1.0F) KeepTopP(state.top_p);
-    if (state.min_p > 0.0F) least_weight_ = static_cast<double>(state.min_p);
+    filters_.least_weight = state.min_p;
     if (state.typical_p < 1.0F) KeepTypicalP(state.typical_p);
-    const float uniform = TokenUniform(state.seed, static_cast<uint64_t>(state.generated));
-    const uint64_t total = TotalMass();
-    const auto target =
-        static_cast<uint64_t>(static_cast<double>(uniform) * static_cast<double>(total));
-    return FirstBeyond(target, [this](int32_t token) { return Mass(token); });
+    return FirstBeyond(0, kInfinityBits, true, 0);
   }
 
  private:
-  static constexpr double kOne = 0x1p40;  // weight 1 in fixed point
-  static constexpr int kWays = 16;        // parts that one pass of a search divides its range into
+  using Rank = SamplerRank;
+  using Use = SamplerUse;
 
-  __device__ float Logit(int32_t token) const {
-    for (int i = 0; i < row_.banned_count; ++i) {
-      if (row_.banned[i] == token) return -INFINITY;
-    }
-    return row_.logits[token];
-  }
-  __device__ float Score(float logit) const {
-    return (logit - row_.largest) / row_.state.temperature;
-  }
-  __device__ float Distance(float score) const {
-    return static_cast<float>(fabs(log_total_ - static_cast<double>(score) - entropy_));
-  }
+  static constexpr int kListed = 2048;  // tiles or tokens that a list has room for
+  static constexpr int kTileShift = 4;
+  static_assert(1 << kTileShift == kTileOutputs);
 
-  // The token's weight in fixed point; 0 if a filter dropped it.
-  __device__ uint64_t Mass(int32_t token) const {
-    const float logit = Logit(token);
-    if (!(logit >= least_logit_) || logit == -INFINITY) return 0;
-    const float score = Score(logit);
-    const uint32_t key = OrderedKey(score);
-    if (key < least_key_ || (key == least_key_ && token > last_equal_)) return 0;
-    const float weight = expf(score);
-    if (static_cast<double>(weight) < least_weight_) return 0;
-    if (has_typical_ && Distance(score) > farthest_) return 0;
-    return static_cast<uint64_t>(static_cast<double>(weight) * kOne);
-  }
+  // The bucket in which the sum from the first on reaches its target.
+  struct Crossing {
+    int32_t bucket;
+    uint64_t before;  // the sum
+    uint64_t inside;
+  };
+  struct Shared {
+    int32_t tiles[kListed];
+    int32_t tokens[kListed];
+    uint64_t sums[2][kRowWarps];
+    double moments[kRowWarps];
+    Crossing crossing;
+    int32_t token;
+  };
+  struct Threshold {
+    uint32_t key;      // of the last that are left
+    uint64_t missing;  // what is wanted of those that have it
+    bool whole;        // they are all wanted
+    bool enough;       // there is as much as was asked for
+  };
 
-  __device__ uint64_t TotalMass() {
-    uint64_t sum = 0;
-    for (int32_t token = threadIdx.x; token < row_.vocabulary; token += kThreads)
-      sum += Mass(token);
-    return BlockSum(sum);
+  __device__ __forceinline__ static Shared& Memory() {
+    __shared__ Shared shared;
+    return shared;
   }
 
-  __device__ static uint64_t WarpSum64(uint64_t value) {
-    for (int offset = 16; offset > 0; offset /= 2) {
-      value += __shfl_xor_sync(kFullWarp, value, offset);
-    }
-    return value;
+  // Over warps, a lane each.
+  __device__ __forceinline__ static WarpScan ScanOfWarps(const uint64_t (&sums)[kRowWarps]) {
+    static_assert(kRowWarps <= 32);
+    return WarpScan(Lane() < kRowWarps ? sums[Lane()] : 0);
   }
 
-  __device__ uint64_t BlockSum(uint64_t value) {
-    value = WarpSum64(value);
+  // Of the histogram, which it empties. *target, where it is 0, is first set to the part of the sum
+  // of all that is asked for; then it is lowered to that sum.
+  __device__ __forceinline__ static Crossing Cross(double part, uint64_t* target) {
+    static_assert(kBuckets == 4 * kRowThreads);
+    uint4* low = reinterpret_cast<uint4*>(Histogram().low) + threadIdx.x;
+    uint4* high = reinterpret_cast<uint4*>(Histogram().high) + threadIdx.x;
+    const uint4 lows = *low;
+    const uint4 highs = *high;
+    *low = *high = make_uint4(0, 0, 0, 0);
+    const uint64_t own[4] = {uint64_t{highs.x} << 32 | lows.x, uint64_t{highs.y} << 32 | lows.y,
+                             uint64_t{highs.z} << 32 | lows.z, uint64_t{highs.w} << 32 | lows.w};
+    const uint64_t sum = own[0] + own[1] + own[2] + own[3];
+    const WarpScan scan(sum);
+    if (Lane() == 31) Memory().sums[0][Warp()] = scan.sum();
     __syncthreads();
-    if (threadIdx.x % 32 == 0) shared_->warp_sums[threadIdx.x / 32][0] = value;
-    __syncthreads();
-    uint64_t total = 0;
-    for (int w = 0; w < kThreads / 32; ++w) total += shared_->warp_sums[w][0];
-    return total;
-  }
-
-  // The largest key such that the tokens whose key is at least as large have `target` (> 0)
-  // together; *above gets the mass of those that are larger. key(token) -> uint32, mass(token) ->
-  // uint64.
-  template <typename Key, typename MassOf>
-  __device__ uint32_t SearchKey(uint64_t target, Key key, MassOf mass, uint64_t* above) {
-    uint32_t base = 0;
-    *above = 0;
-    for (int shift = 28; shift >= 0; shift -= 4) {
-      uint64_t sums[kWays - 1] = {};  // sums[i]: keys in this range with digit above i
-      for (int32_t token = threadIdx.x; token < row_.vocabulary; token += kThreads) {
-        const uint64_t value = mass(token);
-        if (value == 0) continue;
-        const uint32_t token_key = key(token);
-        if (shift < 28 && (token_key >> (shift + 4)) != (base >> (shift + 4))) continue;
-        const uint32_t digit = (token_key >> shift) & 15U;
+    const WarpScan warps = ScanOfWarps(Memory().sums[0]);
+    const uint64_t total = warps.Total();
+    if (*target == 0) *target = static_cast<uint64_t>(ceil(part * static_cast<double>(total)));
+    *target = min(*target, total);
+    uint64_t before = warps.Before(Warp()) + scan.sum() - sum;
+    if (before < *target && *target <= before + sum) {
 #pragma unroll
-        for (int i = 0; i < kWays - 1; ++i) sums[i] += digit > i ? value : 0;
-      }
-      __syncthreads();
-#pragma unroll
-      for (int i = 0; i < kWays - 1; ++i) {
-        const uint64_t sum = WarpSum64(sums[i]);
-        if (threadIdx.x % 32 == 0) shared_->warp_sums[threadIdx.x / 32][i] = sum;
-      }
-      __syncthreads();
-      uint32_t digit = 0;
-      uint64_t beyond = 0;
-      for (int i = kWays - 2; i >= 0; --i) {
-        uint64_t sum = 0;
-        for (int w = 0; w < kThreads / 32; ++w) sum += shared_->warp_sums[w][i];
-        if (*above + sum >= target) {
-          digit = i + 1;
-          break;
+      for (int i = 0; i < 4; ++i) {
+        if (before < *target && *target <= before + own[i]) {
+          Memory().crossing = {static_cast<int32_t>(threadIdx.x) * 4 + i, before, own[i]};
         }
-        beyond = sum;
+        before += own[i];
       }
-      *above += beyond;
-      base |= digit << shift;
-    }
-    return base;
-  }
-
-  // The first token, in the order of ids, at which the running sum of mass exceeds `target`; the
-  // last one that has a mass if none does.
-  template <typename MassOf>
-  __device__ int32_t FirstBeyond(uint64_t target, MassOf mass) {
-    const int32_t share = (row_.vocabulary + kThreads - 1) / kThreads;
-    const int32_t begin = min(row_.vocabulary, static_cast<int32_t>(threadIdx.x) * share);
-    const int32_t end = min(row_.vocabulary, begin + share);
-    uint64_t own = 0;
-    for (int32_t token = begin; token < end; ++token) own += mass(token);
-    __syncthreads();
-    shared_->scan[threadIdx.x] = own;
-    if (threadIdx.x == 0) shared_->found = -1;
-    __syncthreads();
-    uint64_t before = 0;
-    for (int t = 0; t < static_cast<int>(threadIdx.x); ++t) before += shared_->scan[t];
-    int32_t last = -1;
-    if (before <= target && own > 0) {
-      for (int32_t token = begin; token < end; ++token) {
-        const uint64_t value = mass(token);
-        if (value == 0) continue;
-        last = token;
-        before += value;
-        if (before > target) break;
-      }
-      // Among the threads whose range begins before the target, the last one holds it.
-      atomicMax(&shared_->found, last);
     }
     __syncthreads();
-    return shared_->found;
+    return Memory().crossing;
   }
 
-  __device__ void KeepTopK(int32_t top_k) {
-    uint64_t above = 0;
-    const uint32_t key = SearchKey(
-        static_cast<uint64_t>(top_k), [this](int32_t token) { return OrderedKey(Logit(token)); },
-        [](int32_t) { return uint64_t{1}; }, &above);
-    least_logit_ = FromOrderedKey(key);
+  // A token of this rank, if its key is not above `key`, weighs at least so much.
+  __device__ __forceinline__ uint64_t LeastMass(Rank rank, uint32_t key) const {
+    const double score = rank == Rank::kDistance
+                             ? filters_.log_total - filters_.entropy - __uint_as_float(key)
+                             : -__uint_as_float(key);
+    const uint64_t mass = SamplerFilters::FixedPoint(expf(min(static_cast<float>(score), 0.0F)));
+    const uint64_t error = (mass >> 16) + 1;  // rounding of distance and exponential
+    return mass - min(mass, error);
   }
 
-  __device__ void KeepTopP(float top_p) {
-    const auto target =
-        static_cast<uint64_t>(ceil(static_cast<double>(top_p) * static_cast<double>(TotalMass())));
-    const auto mass = [this](int32_t token) { return Mass(token); };
-    const auto key = [this](int32_t token) { return OrderedKey(Score(Logit(token))); };
-    uint64_t above = 0;
-    const uint32_t least = SearchKey(target, key, mass, &above);
+  // The least key such that the items with keys up to it have a part of the mass of all; of rank
+  // kLogit, such that they are `count` or up to twice `slack` more. It ends as soon as all items in
+  // a bucket are wanted: any key between the last of them and the next is as good. No key is above
+  // `high`.
+  __device__ __noinline__ Threshold Search(Rank rank, double part, uint64_t count, uint64_t slack,
+                                           uint32_t high) {
+    SamplerPass pass;
+    pass.rank = rank;
+    pass.use = Use::kHistogram;
+    pass.linear = rank != Rank::kLogit;
+    pass.high = high;
+    pass.end = items_.count;
+    Threshold threshold;
+    threshold.missing = count;
+#pragma unroll 1
+    for (bool first = true;; first = false) {
+      pass.shift = max(0, 32 - __clz(pass.high - pass.low) - kDigitBits);
+      RunPass(items_, filters_, pass);
+      __syncthreads();
+      const Crossing crossing = Cross(part, &threshold.missing);
+      if (first) threshold.enough = threshold.missing >= count;
+      threshold.missing -= crossing.before;
+      const uint32_t bucket = crossing.bucket;
+      if (pass.linear) {
+        pass.low = __float_as_uint(static_cast<float>(bucket) / kLinearBuckets);
+        if (bucket + 1 < kBuckets) {
+          pass.high = __float_as_uint(static_cast<float>(bucket + 1) / kLinearBuckets) - 1;
+        }
+        pass.linear = false;
+      } else {
+        pass.low += bucket << pass.shift;
+        pass.high = min(pass.high, pass.low + ((1U << pass.shift) - 1));
+      }
+      threshold.key = pass.high;
+      const uint64_t least = rank == Rank::kLogit ? slack + 1 : LeastMass(rank, pass.high);
+      // Not even the lightest can be spared, or there is but one.
+      threshold.whole = crossing.inside < threshold.missing + least || crossing.inside < 2 * least;
+      if (threshold.whole || pass.low == pass.high) return threshold;
+    }
+  }
+
+  // Of the tokens whose depth is in [low, high] the first at which the running sum of mass exceeds
+  // `target`; if `draws`, exceeds a random part of the sum of all.
+  __device__ __noinline__ int32_t FirstBeyond(uint32_t low, uint32_t high, bool draws,
+                                              uint64_t target) {
+    SamplerPass pass;
+    pass.low = low;
+    pass.high = high;
+    pass.end = items_.count;
+    int turn = 0;
+#pragma unroll 1
+    for (;; turn = 1 - turn) {
+      const uint64_t own = RunPass(items_, filters_, pass).mass;
+      const uint64_t sum = WarpSum64(own);
+      if (Lane() == 0) Memory().sums[turn][Warp()] = sum;
+      __syncthreads();
+      const WarpScan warps = ScanOfWarps(Memory().sums[turn]);
+      if (draws) {
+        const float uniform =
+            TokenUniform(row_.state.seed, static_cast<uint64_t>(row_.state.generated));
+        target = static_cast<uint64_t>(static_cast<double>(uniform) *
+                                       static_cast<double>(warps.Total()));
+        draws = false;
+      }
+      const int chosen = warps.FirstBeyond(target, kRowWarps);
+      target -= warps.Before(chosen);
+      const int32_t piece = PieceOf(pass.end - pass.begin);
+      pass.begin += chosen * piece;
+      pass.end = min(pass.end, pass.begin + piece);
+      if (piece > 32) continue;
+      if (Warp() == chosen) {
+        const int lane = WarpScan(own).FirstBeyond(target, pass.end - pass.begin);
+        if (Lane() == 0) Memory().token = items_.Index(pass.begin + lane);
+      }
+      __syncthreads();
+      return Memory().token;
+    }
+  }
+
+  // Puts the indices of items that are not below `least` into a list, in order, and makes them the
+  // items if there is room. Returns whether.
+  __device__ __noinline__ bool Compact(float least, int32_t* list) {
+    const SamplerItems items = items_;
+    const int32_t piece = PieceOf(items.count);
+    const int32_t first = Warp() * piece;
+    const int32_t last = min(items.count, first + piece);
+    int32_t total = 0;
+    int32_t place = 0;
+    // Counted, then written.
+#pragma unroll 1
+    for (bool writes = false;; writes = true) {
+#pragma unroll 1
+      for (int32_t base = first; base < last; base += 32 * kBatch) {
+        float value[kBatch];
+        items.Load(base + Lane(), last, value);
+#pragma unroll
+        for (int b = 0; b < kBatch; ++b) {
+          const unsigned kept = __ballot_sync(kFullWarp, value[b] >= least);
+          if (writes && value[b] >= least) {
+            const int before = __popc(kept & ((1U << Lane()) - 1));
+            list[place + before] = items.Index(base + Lane() + 32 * b);
+          }
+          place += __popc(kept);
+        }
+      }
+      if (writes) break;
+      if (Lane() == 0) Memory().sums[0][Warp()] = place;
+      __syncthreads();
+      const WarpScan warps = ScanOfWarps(Memory().sums[0]);
+      total = static_cast<int32_t>(warps.Total());
+      if (total > kListed) break;
+      place = static_cast<int32_t>(warps.Before(Warp()));
+    }
+    if (total <= kListed) {
+      items_.groups = list;
+      items_.shift = 0;
+      items_.count = total;
+    }
+    __syncthreads();
+    return total <= kListed;
+  }
+
+  // Makes the tokens that may be among the k largest the items; false if they are too many.
+  __device__ __forceinline__ bool ListLargest(int32_t top_k, uint32_t* high) {
+    if (top_k > min(row_.tiles, kListed)) return false;
+    const SamplerItems row = items_;
+    items_.values = &row_.parts->best;
+    items_.stride = sizeof(LogitsPart) / sizeof(float);
+    items_.count = items_.indices = row_.tiles;
+    const Threshold tiles = Search(Rank::kLogit, 0.0, top_k, min(top_k / 4, 32), *high);
+    const float least = FromOrderedKey(EqualKey(row_.largest) - tiles.key);
+    if (tiles.enough && Compact(least, Memory().tiles)) {
+      items_.values = row.values;
+      items_.stride = row.stride;
+      items_.shift = kTileShift;
+      items_.count <<= kTileShift;
+      items_.indices = row.indices;
+      if (Compact(least, Memory().tokens)) {
+        *high = tiles.key;
+        return true;
+      }
+    }
+    items_ = row;
+    return false;
+  }
+
+  __device__ __noinline__ void KeepTopK(int32_t top_k) {
+    const uint32_t largest = EqualKey(row_.largest);
+    uint32_t high = largest - OrderedKey(-FLT_MAX);
+    ListLargest(top_k, &high);
+    const Threshold threshold = Search(Rank::kLogit, 0.0, top_k, 0, high);
+    filters_.least_logit = FromOrderedKey(largest - threshold.key);
+  }
+
+  __device__ __noinline__ void KeepTopP(float top_p) {
+    const Threshold threshold = Search(Rank::kWeight, top_p, 0, 0, kInfinityBits);
     // Of those that equal the last one only as many as the mass still asks for, lowest ids first.
-    const auto equal_mass = [&](int32_t token) {
-      const uint64_t value = mass(token);
-      return value != 0 && key(token) == least ? value : uint64_t{0};
-    };
-    const int32_t last = FirstBeyond(target - above - 1, equal_mass);
-    least_key_ = least;
-    last_equal_ = last;
+    if (!threshold.whole) {
+      filters_.last_deepest =
+          FirstBeyond(threshold.key, threshold.key, false, threshold.missing - 1);
+    }
+    filters_.largest_depth = threshold.key;
   }
 
-  __device__ void KeepTypicalP(float typical_p) {
-    const uint64_t total = TotalMass();
-    const double scale = static_cast<double>(total) / kOne;
-    log_total_ = log(scale);
-    double entropy = 0.0;
-    for (int32_t token = threadIdx.x; token < row_.vocabulary; token += kThreads) {
-      const uint64_t mass = Mass(token);
-      if (mass == 0) continue;
-      entropy += static_cast<double>(mass) / kOne / scale *
-                 (log_total_ - static_cast<double>(Score(Logit(token))));
-    }
-    entropy_ = BlockSumDouble(entropy);
-    const auto target =
-        static_cast<uint64_t>(ceil(static_cast<double>(typical_p) * static_cast<double>(total)));
-    uint64_t above = 0;
-    // The nearest have the largest keys.
-    const uint32_t key = SearchKey(
-        target, [this](int32_t token) { return ~OrderedKey(Distance(Score(Logit(token)))); },
-        [this](int32_t token) { return Mass(token); }, &above);
-    farthest_ = __uint_as_float(~key & 0x7fffffffU);
-    has_typical_ = true;
-  }
-
-  __device__ double BlockSumDouble(double value) {
-    for (int offset = 16; offset > 0; offset /= 2) {
-      value += __shfl_xor_sync(kFullWarp, value, offset);
+  __device__ __noinline__ void KeepTypicalP(float typical_p) {
+    SamplerPass pass;
+    pass.use = Use::kMoments;
+    pass.end = items_.count;
+    const SamplerSums own = RunPass(items_, filters_, pass);
+    const uint64_t warp_mass = WarpSum64(own.mass);
+    const double warp_moment = WarpSumDouble(own.moment);
+    if (Lane() == 0) {
+      Memory().sums[0][Warp()] = warp_mass;
+      Memory().moments[Warp()] = warp_moment;
     }
     __syncthreads();
-    if (threadIdx.x % 32 == 0) shared_->warp_doubles[threadIdx.x / 32] = value;
-    __syncthreads();
-    double total = 0.0;
-    for (int w = 0; w < kThreads / 32; ++w) total += shared_->warp_doubles[w];
-    return total;
+    const auto total = static_cast<double>(ScanOfWarps(Memory().sums[0]).Total());
+    const double moment = WarpSumDouble(Lane() < kRowWarps ? Memory().moments[Lane()] : 0.0);
+    // Of the probabilities p = exp(score) / sum: -(sum of p log p).
+    filters_.log_total = log(total / SamplerFilters::kOne);
+    filters_.entropy = filters_.log_total - moment / total;
+    const Threshold threshold = Search(Rank::kDistance, typical_p, 0, 0, kInfinityBits);
+    filters_.largest_distance = __uint_as_float(threshold.key);
+    filters_.typical = true;
   }
 
   const SamplerRow& row_;
-  Shared* shared_;
-  float least_logit_ = -INFINITY;
-  uint32_t least_key_ = 0;
-  int32_t last_equal_ = INT32_MAX;
-  double least_weight_ = 0.0;
-  bool has_typical_ = false;
-  double log_total_ = 0.0;
-  double entropy_ = 0.0;
-  float farthest_ = 0.0F;
+  SamplerItems items_;
+  SamplerFilters filters_;
 };
 
 }  // namespace seq2seq::kernels

@@ -1,11 +1,13 @@
-// Times the CUDA engine on a shape of model_shape.h: whole batches of equal requests, greedy,
-// random weights.
+// Times the CUDA engine on a shape of model_shape.h: whole batches of equal requests, random
+// weights.
 //
-//   cuda_engine_benchmark [--join] [shape] [dtype] [source tokens] [new tokens] [batch ...]
+//   cuda_engine_benchmark [--join] [--sample] [shape] [dtype] [source tokens] [new tokens]
+//                         [batch ...]
 //
 // --join: sequences start to decode as their encodes end, beside the encodes of the others; without
-// it when all are encoded. Prints a line a batch: whole-job tokens/s, time of the encodes alone,
-// time to the first token, median time between steps.
+// it when all are encoded. --sample: top_k 50 and top_p 0.9 instead of greedy. Prints a line a
+// batch: whole-job tokens/s, time of the encodes alone, time to the first token, median time
+// between steps.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -32,7 +34,8 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-std::vector<DriverRequest> Requests(int32_t batch, int32_t source, int32_t tokens) {
+std::vector<DriverRequest> Requests(const SamplingOptions& sampling, int32_t batch, int32_t source,
+                                    int32_t tokens) {
   std::mt19937 engine(11);
   std::vector<DriverRequest> requests(batch);
   for (DriverRequest& request : requests) {
@@ -42,6 +45,8 @@ std::vector<DriverRequest> Requests(int32_t batch, int32_t source, int32_t token
     request.prefix = {0};
     request.min_new_tokens = tokens;
     request.max_new_tokens = tokens;
+    request.sampling = sampling;
+    request.sampling.seed = static_cast<uint64_t>(&request - requests.data());
   }
   return requests;
 }
@@ -57,8 +62,8 @@ Result<double> EncodeMs(EngineDriver* driver, const std::vector<DriverRequest>& 
 }
 
 // One line of the table.
-Status Measure(std::shared_ptr<const DeviceWeights> weights, DecodeStart start, int32_t batch,
-               int32_t source, int32_t tokens) {
+Status Measure(std::shared_ptr<const DeviceWeights> weights, DecodeStart start,
+               const SamplingOptions& sampling, int32_t batch, int32_t source, int32_t tokens) {
   Notifier notifier;
   CudaEngineOptions options;
   options.max_active_sequences = batch;
@@ -67,7 +72,7 @@ Status Measure(std::shared_ptr<const DeviceWeights> weights, DecodeStart start, 
   SEQ2SEQ_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
                            CudaEngine::Create(std::move(weights), options, &notifier));
   EngineDriver driver(engine.get(), &notifier);
-  const std::vector<DriverRequest> requests = Requests(batch, source, tokens);
+  const std::vector<DriverRequest> requests = Requests(sampling, batch, source, tokens);
   std::vector<double> totals;
   std::vector<double> firsts;
   std::vector<double> encodes;
@@ -99,8 +104,8 @@ Status Measure(std::shared_ptr<const DeviceWeights> weights, DecodeStart start, 
   return OkStatus();
 }
 
-Status Benchmark(DecodeStart start, const std::string& shape, DType dtype, int32_t source,
-                 int32_t tokens, const std::vector<int32_t>& batches) {
+Status Benchmark(DecodeStart start, const SamplingOptions& sampling, const std::string& shape,
+                 DType dtype, int32_t source, int32_t tokens, const std::vector<int32_t>& batches) {
   const std::optional<MemoryCheckpointOptions> options = ModelShape(shape, dtype);
   if (!options) return InvalidArgument("no shape " + shape);
   SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaSetDevice(0));
@@ -112,7 +117,7 @@ Status Benchmark(DecodeStart start, const std::string& shape, DType dtype, int32
   std::printf("shape %s, %s, %d source tokens, %d new tokens\n", shape.c_str(),
               std::string(DTypeName(dtype)).c_str(), source, tokens);
   for (const int32_t batch : batches) {
-    SEQ2SEQ_RETURN_IF_ERROR(Measure(weights, start, batch, source, tokens));
+    SEQ2SEQ_RETURN_IF_ERROR(Measure(weights, start, sampling, batch, source, tokens));
   }
   return OkStatus();
 }
@@ -123,10 +128,12 @@ Status Benchmark(DecodeStart start, const std::string& shape, DType dtype, int32
 int main(int argc, char** argv) {
   using namespace seq2seq;  // NOLINT: a benchmark's main
   DecodeStart start = DecodeStart::kTogether;
-  if (argc > 1 && std::string(argv[1]) == "--join") {
-    start = DecodeStart::kAsEncoded;
-    --argc;
-    ++argv;
+  SamplingOptions sampling;
+  for (; argc > 1 && std::string(argv[1]).starts_with("--"); --argc, ++argv) {
+    if (std::string(argv[1]) == "--join") start = DecodeStart::kAsEncoded;
+    if (std::string(argv[1]) == "--sample") {
+      sampling = {.do_sample = true, .top_k = 50, .top_p = 0.9F};
+    }
   }
   const std::string shape = argc > 1 ? argv[1] : "t5_1_5b";
   const DType dtype = ParseDType(argc > 2 ? argv[2] : "bfloat16").value_or(DType::kBFloat16);
@@ -135,7 +142,7 @@ int main(int argc, char** argv) {
   std::vector<int32_t> batches;
   for (int i = 5; i < argc; ++i) batches.push_back(std::atoi(argv[i]));
   if (batches.empty()) batches = {1, 16, 64};
-  const Status status = Benchmark(start, shape, dtype, source, tokens, batches);
+  const Status status = Benchmark(start, sampling, shape, dtype, source, tokens, batches);
   if (status) return 0;
   std::printf("FAILED: %s\n", status.error().message.c_str());
   return 1;

@@ -1,10 +1,13 @@
 #include "benchmarks/kernels/decode_bench.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <numeric>
+#include <random>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "backend/kernels/choose_token.h"
 #include "backend/kernels/decode_attention.h"
@@ -85,8 +88,7 @@ class DecodeBench {
     Attend("cross attention", true);
     ProjectAndAttend("qkv and self attention", false);
     ProjectAndAttend("query and cross attention", true);
-    Choose("choose greedily", false);
-    Choose("sample", true);
+    Choose();
     TimeLayers();
     return std::move(times_);
   }
@@ -339,34 +341,32 @@ class DecodeBench {
     Note("begin", 0, {8.0 * rows_ * shape_.width, 0.0}, time);
   }
 
-  void Choose(const char* name, bool sample) {
+  // Logits as a model's head gives them: spread like a normal distribution. In their parts what the
+  // head says of them.
+  void Choose() {
     const int32_t tiles = kernels::TileCount(shape_.vocabulary);
-    kernels::SlotState state;
-    state.max_new_tokens = 1 << 30;
-    state.do_sample = sample ? 1 : 0;
-    state.top_k = sample ? 50 : 0;
-    state.top_p = sample ? 0.9F : 1.0F;
-    state.return_logprobs = 1;
-    std::vector<RowInfo> infos(rows_);
-    for (int32_t i = 0; i < rows_; ++i) {
-      infos[i] = {i, kPosition, kSourceTokens,
-                  RowInfo::kActive | RowInfo::kChoose | (sample ? RowInfo::kSample : 0)};
-    }
-    const Pass pass(rows_, infos, state);
-    std::vector<kernels::LogitsPart> parts(size_t(rows_) * tiles);
-    for (size_t i = 0; i < parts.size(); ++i) {
-      const float best = static_cast<float>(i * 2654435761U % 1000) * 0.004F;
-      parts[i] = {best, static_cast<int32_t>(i % tiles) * 16, best, 8.0F};
-    }
+    std::mt19937 engine(17);
+    std::normal_distribution<float> normal(0.0F, 2.5F);
     std::vector<float> logits(size_t(rows_) * shape_.vocabulary);
-    for (size_t i = 0; i < logits.size(); ++i) {
-      logits[i] = static_cast<float>(i * 2654435761U % 1000) * 0.004F;
+    for (float& logit : logits) logit = normal(engine);
+    std::vector<kernels::LogitsPart> parts;
+    for (size_t first = 0; first < logits.size(); first += shape_.vocabulary) {
+      for (int32_t token = 0; token < shape_.vocabulary; token += kernels::kTileOutputs) {
+        const float* begin = &logits[first + token];
+        const float* end =
+            begin + std::min<int32_t>(kernels::kTileOutputs, shape_.vocabulary - token);
+        const float* best = std::max_element(begin, end);
+        kernels::LogitsPart part{*best, token + static_cast<int32_t>(best - begin), *best, 0.0F};
+        for (const float* logit = begin; logit != end; ++logit) {
+          part.sum_exp += std::exp(*logit - part.max);
+        }
+        parts.push_back(part);
+      }
     }
     const DeviceArray device_parts = ToDevice(parts);
     const DeviceArray device_logits = ToDevice(logits);
     const DeviceArray outcomes = ToDevice(std::vector<kernels::RowOutcome>(2 * rows_));
     kernels::ChooseTokenArgs args;
-    args.pass = Args(pass);
     args.parts = As<kernels::LogitsPart>(device_parts);
     args.tiles = tiles;
     args.logits = As<float>(device_logits);
@@ -374,11 +374,42 @@ class DecodeBench {
     // No EOS: a row that ended would have nothing to do in the launches after.
     args.outcomes = As<kernels::RowOutcome>(outcomes);
     args.outcome_stride = rows_;
+    kernels::SlotState state;
+    state.max_new_tokens = 1 << 30;
+    state.return_logprobs = 1;
+    const double part_bytes = sizeof(kernels::LogitsPart) * tiles;
+    Choose("choose greedily", state, part_bytes, args);
+    state.do_sample = 1;
+    const double logit_bytes = part_bytes + sizeof(float) * shape_.vocabulary;
+    state.min_p = 0.05F;
+    Choose("sample, min-p", state, logit_bytes, args);
+    state.min_p = 0.0F;
+    state.typical_p = 0.9F;
+    Choose("sample, typical-p", state, logit_bytes, args);
+    state.typical_p = 1.0F;
+    state.top_p = 0.9F;
+    Choose("sample, top-p", state, logit_bytes, args);
+    // The tiles that hold the k largest logits.
+    state.top_k = 50;
+    Choose("sample, top-k and top-p", state,
+           part_bytes + sizeof(float) * state.top_k * kernels::kTileOutputs, args);
+  }
+
+  // A choice that reads `row_bytes` a row.
+  void Choose(const char* name, const kernels::SlotState& state, double row_bytes,
+              kernels::ChooseTokenArgs args) {
+    const bool sample = state.do_sample != 0;
+    std::vector<RowInfo> infos(rows_);
+    for (int32_t i = 0; i < rows_; ++i) {
+      infos[i] = {i, kPosition, kSourceTokens,
+                  RowInfo::kActive | RowInfo::kChoose | (sample ? RowInfo::kSample : 0)};
+    }
+    const Pass pass(rows_, infos, state);
+    args.pass = Args(pass);
     const double time = MedianMicroseconds(8, true, [&](int32_t, const LaunchContext& context) {
       return kernels::LaunchChooseTokens(kType, args, rows_, context);
     });
-    const double bytes = sample ? 4.0 * shape_.vocabulary : sizeof(kernels::LogitsPart) * tiles;
-    Note(name, sample ? 0 : 1, {rows_ * bytes, 0.0}, time);
+    Note(name, sample ? 0 : 1, {rows_ * row_bytes, 0.0}, time);
   }
 
   KernelShape shape_;
