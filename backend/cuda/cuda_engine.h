@@ -56,7 +56,7 @@ struct CudaEngineOptions {
 //    other's encode comes later in the same stream, and steps that name the blocks, for cross- or
 //    self-attention, were launched later and wait for the slices queued before them (DeviceTurns).
 //  - a source that fails: it is reported when nothing of its batch can touch the blocks any more
-//    (CudaEncoder::Recover()), as before. The batch before it has ended then.
+//    (CudaEncoder::Recover()). The batch before it has ended then.
 //  - a device that is lost after the report: the encoding thread waits for the end of each encode,
 //    so the engine fails even if no step follows. Nothing is said of the sources again. The steps
 //    in flight fail, and so does a batch that StartEncode() has taken meanwhile.

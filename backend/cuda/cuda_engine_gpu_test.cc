@@ -148,11 +148,11 @@ TEST_P(HalfPrecisionTest, LogProbabilitiesAreNearThoseOfFloat32) {
 // Encodes are padded to the sizes that there are graphs for, multiples of 64.
 TEST_P(HalfPrecisionTest, SourcesOfAnyLengthAreNearThoseOfFloat32) {
   const auto checkpoint =
-      WriteAndLoad("lengths" + std::to_string(GetParam().d_kv), HalfShape(GetParam().d_kv));
-  DrivenEngine exact(LoadWeights(*checkpoint, DType::kFloat32), SmallOptions());
-  DrivenEngine half(LoadWeights(*checkpoint, GetParam().dtype), SmallOptions());
+      WriteAndLoad("lengths" + std::to_string(GetParam().d_kv), TinyHalfShape(GetParam().d_kv));
+  DrivenEngine exact(LoadWeights(*checkpoint, DType::kFloat32), TinyEngineOptions());
+  DrivenEngine half(LoadWeights(*checkpoint, GetParam().dtype), TinyEngineOptions());
   for (const int32_t length : {1, 63, 64, 65, 127, 129, 192, 200}) {
-    const DriverRequest request = Request(length, length, 1);
+    const DriverRequest request = TinyRequest(length, length, 1);
     const double truth = exact.Generate({request})[0].logprobs[0];
     EXPECT_NEAR(half.Generate({request})[0].logprobs[0], truth, 64 * GetParam().epsilon) << length;
   }
