@@ -134,15 +134,16 @@ Status CudaEngine::BuildStages(const std::shared_ptr<const DeviceWeights>& weigh
 }
 
 Status CudaEngine::BuildPool(const DeviceWeights& weights) {
+  // First, as it is here that a lost device shows.
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+  SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaMemGetInfo(&free_bytes, &total_bytes));
   const ModelSpec& spec = weights.spec;
   pool_.layout = {spec.decoder.layers, spec.decoder.heads, spec.head_dim};
   const int64_t block_bytes =
       pool_.layout.BlockStride() * static_cast<int64_t>(kernels::ElementBytes(weights.type));
   const int64_t sequence_blocks = KvBlocksFor(options_.max_source_tokens, kBlockTokens) +
                                   KvBlocksFor(options_.max_decoder_tokens, kBlockTokens);
-  size_t free_bytes = 0;
-  size_t total_bytes = 0;
-  SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaMemGetInfo(&free_bytes, &total_bytes));
   const int64_t wanted = 2 * options_.max_active_sequences * sequence_blocks;
   const int64_t limit =
       std::min(options_.kv_cache_limit,
