@@ -30,7 +30,10 @@ def booted(module_folder: pathlib.Path) -> Iterator[Boot]:
     def write(repository: pathlib.Path) -> None:
         write_model(repository, _SERVING, "t5_v1_1")
 
-    with boot(module_folder, write=write, load=[_SERVING]) as b:
+    # With more than one arena, what loading threads have freed stays in each that one of them
+    # happened to use: nothing is lost, but resident memory levels off after a hundred rounds only.
+    one_arena = {"MALLOC_ARENA_MAX": "1"}
+    with boot(module_folder, write=write, load=[_SERVING], environment=one_arena) as b:
         yield b
 
 
