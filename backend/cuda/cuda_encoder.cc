@@ -30,7 +30,7 @@ constexpr int32_t kMostCrossLayers = 8;
 // Smaller batches than this use what is best for it.
 constexpr int32_t kLeastTunedTokens = 256;
 // Graphs are made for batches of multiples of kGraphTokens up to kMostGraphTokens, which have at
-// most kSpareTiles tiles more than one source of that length: of several sources, or of none.
+// most kSpareTiles tiles more than one source of that length: of several sources, or of pads.
 constexpr int32_t kGraphTokens = 64;
 constexpr int32_t kMostGraphTokens = 1024;
 constexpr int32_t kSpareTiles = 4;
@@ -98,7 +98,9 @@ CudaEncoder::Shape CudaEncoder::ShapeOf(std::span<const EncodeItem> batch) {
 const CudaEncoder::Bucket* CudaEncoder::BucketFor(const Shape& shape) const {
   const auto found = std::ranges::find_if(
       buckets_, [&](const Bucket& bucket) { return bucket.shape.tokens >= shape.tokens; });
-  return found != buckets_.end() && found->shape.tiles >= shape.tiles ? &*found : nullptr;
+  if (found == buckets_.end()) return nullptr;
+  const int32_t pad_tiles = TilesOf(found->shape.tokens - shape.tokens);
+  return found->shape.tiles >= shape.tiles + pad_tiles ? &*found : nullptr;
 }
 
 Status CudaEncoder::UploadBatch(std::span<const EncodeItem> batch) {
@@ -114,8 +116,10 @@ Status CudaEncoder::UploadBatch(std::span<const EncodeItem> batch) {
   return Upload(batch);
 }
 
-// Layout of the inputs: tiles, then ids, then places. What shape_ has more than the batch are tiles
-// without queries, and tokens that are in no source and go nowhere.
+// Layout of the inputs: tiles, then ids, then places. What shape_ has more than the batch are pads
+// and tiles without queries. Pads are a source of their own, whose keys and values go nowhere: the
+// last source's last tile of keys has their values, too, so they must be numbers, as a weight of 0
+// times what is none is none.
 Status CudaEncoder::Upload(std::span<const EncodeItem> batch) {
   auto* tile = host_inputs_.as<QueryTile>();
   auto* ids = reinterpret_cast<int32_t*>(tile + shape_.tiles);
@@ -135,6 +139,10 @@ Status CudaEncoder::Upload(std::span<const EncodeItem> batch) {
     }
     if (has_positions) std::iota(positions + first_token, positions + first_token + length, 0);
     first_token += length;
+  }
+  const int32_t pads = shape_.tokens - first_token;
+  for (int32_t query = 0; query < pads; query += kQueryTile) {
+    *tile++ = {.first_token = first_token, .length = pads, .first_query = query};
   }
   std::fill(tile, reinterpret_cast<QueryTile*>(ids), QueryTile{});
   std::fill(ids + first_token, places, 0);
@@ -449,7 +457,6 @@ Status CudaEncoder::Wait() { return WaitForSlices(slices_); }
 
 Status CudaEncoder::Recover() {
   SEQ2SEQ_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(stream_.get()));
-  static_cast<void>(cudaGetLastError());  // what failed has been reported
   return OkStatus();
 }
 

@@ -268,8 +268,10 @@ void CudaEngine::RunEncodes() {
 
 // Reports the batch if it could be queued; else leaves that to EndEncode(). No exception leaves it.
 void CudaEngine::QueueEncode(const Status& device) {
-  encode_failure_ = WithoutThrowing([&] { return QueueGoodSources(device); });
-  if (encode_failure_) ReportEncodes();
+  encode_queued_ = WithoutThrowing([&] { return QueueGoodSources(device); });
+  if (encode_queued_) return ReportEncodes();
+  // The last error is this thread's own, and reported by EndEncode().
+  static_cast<void>(cudaGetLastError());
 }
 
 // A source that cannot be encoded fails alone.
@@ -289,7 +291,7 @@ Status CudaEngine::QueueGoodSources(const Status& device) {
 // Waits until the device has done what was queued. A failed call takes the batch's other sources
 // along, but later encodes and steps only if the device is lost.
 void CudaEngine::EndEncode() {
-  if (encode_failure_) {
+  if (encode_queued_) {
     const Status ended = WithoutThrowing([&] { return encoder_->Wait(); });
     if (ended) return;
     Fail(ended.error());
@@ -297,8 +299,8 @@ void CudaEngine::EndEncode() {
     return;
   }
   const Status recovered = WithoutThrowing([&] { return encoder_->Recover(); });
-  if (!recovered) Fail(encode_failure_.error());
-  FailEncodes(encode_failure_);
+  if (!recovered) Fail(encode_queued_.error());
+  FailEncodes(encode_queued_);
   ReportEncodes();
 }
 

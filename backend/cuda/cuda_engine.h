@@ -134,7 +134,7 @@ class CudaEngine final : public Engine {
   std::vector<EncodeItem> encode_batch_;
   std::vector<EncodeDone> encode_results_;
   std::vector<EncodeItem> good_sources_;
-  Status encode_failure_;  // of the batch: why it could not be queued
+  Status encode_queued_;  // of the batch: OK, or why it could not be
 
   // Steps are numbered from 0: launched_ >= completed_ >= polled_. The caller's thread writes
   // launched_ and polled_, the watching thread completed_.

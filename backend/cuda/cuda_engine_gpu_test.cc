@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 #include <future>
+#include <limits>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -179,6 +180,36 @@ TEST_P(HalfPrecisionTest, LargeActivationsStayFinite) {
   const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / name;
   ASSERT_TRUE(WriteSafetensors(folder / "model.safetensors", tensors));
   ExpectNearFloat32(*ValueOf(Checkpoint::Load(folder)), 64 * GetParam().epsilon);
+}
+
+// What a source leaves in the encoder's buffers may be no number, and those after it are padded.
+TEST_P(HalfPrecisionTest, ABrokenSourceLeavesLaterOnesAlone) {
+  constexpr int32_t kBrokenToken = 100;  // of no other source
+  TinyCheckpointOptions options = TinyHalfShape(GetParam().d_kv);
+  options.tie_word_embeddings = false;
+  const std::string name = "broken" + std::to_string(GetParam().d_kv);
+  WriteAndLoad(name, options);
+  std::vector<StoredTensor> tensors = TinyTensors(options);
+  for (StoredTensor& tensor : tensors) {
+    if (tensor.name != "shared.weight") continue;
+    const std::vector<float> row(options.d_model, std::numeric_limits<float>::infinity());
+    std::memcpy(&tensor.bytes[kBrokenToken * row.size() * sizeof(float)], row.data(),
+                row.size() * sizeof(float));
+  }
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / name;
+  ASSERT_TRUE(WriteSafetensors(folder / "model.safetensors", tensors));
+  const auto weights = LoadWeights(*ValueOf(Checkpoint::Load(folder)), GetParam().dtype);
+  DriverRequest broken = TinyRequest(1, 50, 1);
+  broken.source[10] = kBrokenToken;
+  for (const int32_t length : {20, 50, 100}) {
+    const DriverRequest request = TinyRequest(length, length, 1);
+    DrivenEngine engine(weights, TinyEngineOptions());
+    const DriverSequence truth = engine.Generate({request})[0];
+    engine.Generate({broken});
+    const DriverSequence after = engine.Generate({request})[0];
+    EXPECT_EQ(after.tokens, truth.tokens) << length;
+    EXPECT_EQ(after.logprobs, truth.logprobs) << length;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -154,7 +154,7 @@ cudaError_t LaunchDecodeAttention(ElementType type, const DecodeAttentionArgs& a
   const int head_dim = args.layout.head_dim;
   const int limit = type == ElementType::kFloat32 ? 128 : kMaxHeadDim;
   if (head_dim * ElementBytes(type) % 16 != 0 || head_dim > limit || args.splits < 1 ||
-      args.splits > kMaxSplits) {
+      args.splits > kMaxSplits || (args.splits & (args.splits - 1)) != 0) {
     return cudaErrorInvalidValue;
   }
   if (args.rows * args.layout.heads >= kManyHeads && CanStreamDecodeAttention(type, args)) {

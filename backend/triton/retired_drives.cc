@@ -35,6 +35,10 @@ void RetiredDrives::Add(std::unique_ptr<InstanceDrive> drive) noexcept {
     return;  // the drive goes, and fails its sequences
   }
   std::lock_guard lock(mutex_);
+  retired_.remove_if([](Retired& retired) {
+    if (retired.done) retired.thread.join();
+    return retired.done;
+  });
   retired_.splice(retired_.end(), added);
 }
 
@@ -43,8 +47,13 @@ void RetiredDrives::WaitFor(Retired* retired) {
   while (!scheduler.WaitUntilOver(kLongWait)) {
   }
   std::unique_ptr<InstanceDrive> over;
+  {
+    std::lock_guard lock(mutex_);
+    over = std::exchange(retired->drive, nullptr);
+  }
+  over.reset();
   std::lock_guard lock(mutex_);
-  over = std::exchange(retired->drive, nullptr);
+  retired->done = true;
 }
 
 }  // namespace seq2seq

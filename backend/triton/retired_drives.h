@@ -21,14 +21,16 @@ class RetiredDrives {
   RetiredDrives(const RetiredDrives&) = delete;
   RetiredDrives& operator=(const RetiredDrives&) = delete;
 
-  // Takes no further requests into `drive`, and lets it go once it has no sequence. Returns at
-  // once. If the system gives no thread for that, its sequences fail with kUnavailable.
+  // Takes no further requests into `drive`, and lets it go once it has no sequence. Waits for that
+  // for 20 ms at most, and then for the engine to go. If the system gives no thread to wait longer,
+  // its sequences fail with kUnavailable.
   void Add(std::unique_ptr<InstanceDrive> drive) noexcept;
 
  private:
   struct Retired {
     std::unique_ptr<InstanceDrive> drive;  // null once it is over
-    std::thread thread;                    // waits for that
+    std::thread thread;                    // waits for that, and lets it go
+    bool done = false;                     // the thread has nothing left to do
   };
 
   void WaitFor(Retired* retired);
