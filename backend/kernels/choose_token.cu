@@ -4,6 +4,7 @@
 #include "backend/kernels/device_math.cuh"
 #include "backend/kernels/projection_epilogue.cuh"
 #include "backend/kernels/row_sampler.cuh"
+#include "backend/kernels/with_element_type.cuh"
 
 namespace seq2seq::kernels {
 namespace {
@@ -253,15 +254,9 @@ cudaError_t LaunchChooseTokens(ElementType type, const ChooseTokenArgs& args, in
                                const LaunchContext& context) {
   if (args.eos_count > kRowThreads) return cudaErrorInvalidValue;
   const LaunchShape shape{dim3(bucket), dim3(kRowThreads)};
-  switch (type) {
-    case ElementType::kFloat32:
-      return Launch(ChooseTokensKernel<float>, shape, context, args);
-    case ElementType::kFloat16:
-      return Launch(ChooseTokensKernel<__half>, shape, context, args);
-    case ElementType::kBfloat16:
-      return Launch(ChooseTokensKernel<__nv_bfloat16>, shape, context, args);
-  }
-  return cudaErrorInvalidValue;
+  return WithElementType(type, [&](auto element) {
+    return Launch(ChooseTokensKernel<decltype(element)>, shape, context, args);
+  });
 }
 
 }  // namespace seq2seq::kernels

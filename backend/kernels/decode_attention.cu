@@ -5,6 +5,7 @@
 #include "backend/kernels/decode_attention_parts.cuh"
 #include "backend/kernels/device_math.cuh"
 #include "backend/kernels/operand_layout.h"
+#include "backend/kernels/with_element_type.cuh"
 
 namespace seq2seq::kernels {
 namespace {
@@ -160,15 +161,8 @@ cudaError_t LaunchDecodeAttention(ElementType type, const DecodeAttentionArgs& a
   if (args.rows * args.layout.heads >= kManyHeads && CanStreamDecodeAttention(type, args)) {
     return LaunchStreamedDecodeAttention(type, args, context);
   }
-  switch (type) {
-    case ElementType::kFloat32:
-      return LaunchTyped<float>(args, context);
-    case ElementType::kFloat16:
-      return LaunchTyped<__half>(args, context);
-    case ElementType::kBfloat16:
-      return LaunchTyped<__nv_bfloat16>(args, context);
-  }
-  return cudaErrorInvalidValue;
+  return WithElementType(
+      type, [&](auto element) { return LaunchTyped<decltype(element)>(args, context); });
 }
 
 }  // namespace seq2seq::kernels

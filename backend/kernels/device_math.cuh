@@ -60,7 +60,8 @@ __device__ __forceinline__ uint32_t PackPair<__half>(float low, float high) {
   return *reinterpret_cast<const uint32_t*>(&pair);
 }
 
-__device__ __forceinline__ float WarpSum(float value) {
+template <typename T>
+__device__ __forceinline__ T WarpSum(T value) {
 #pragma unroll
   for (int offset = 16; offset > 0; offset /= 2) {
     value += __shfl_xor_sync(kFullWarp, value, offset);
@@ -75,12 +76,14 @@ __device__ __forceinline__ float WarpMax(float value) {
   return value;
 }
 
-// exp(x), of which __expf() takes twice the instructions for results below 2^-126: zeros here.
-__device__ __forceinline__ float FastExp(float x) {
+// 2^x; results below 2^-126 are zeros.
+__device__ __forceinline__ float FastExp2(float x) {
   float result;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x * 1.4426950408889634F));
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
   return result;
 }
+// exp(x), of which __expf() takes twice the instructions for results below 2^-126: zeros here.
+__device__ __forceinline__ float FastExp(float x) { return FastExp2(x * 1.4426950408889634F); }
 
 // a / b, as exact as the results' format.
 template <typename T>

@@ -134,13 +134,13 @@ class QueryGroup {
       }
       peak = fmaxf(peak, __shfl_xor_sync(kFullWarp, peak, 1));
       peak = fmaxf(peak, __shfl_xor_sync(kFullWarp, peak, 2));
-      const float factor = Power(max_[half] - peak);
+      const float factor = FastExp2(max_[half] - peak);
       max_[half] = peak;
       float sum = 0.0F;
 #pragma unroll
       for (int n = 0; n < kKeyTile / 8; ++n) {
-        const float low = Power(scores_[n * 4 + 2 * half] - peak);
-        const float high = Power(scores_[n * 4 + 2 * half + 1] - peak);
+        const float low = FastExp2(scores_[n * 4 + 2 * half] - peak);
+        const float high = FastExp2(scores_[n * 4 + 2 * half + 1] - peak);
         sum += low + high;
         weights_[n / 2][n % 2 * 2 + half] = PackPair<T>(low, high);
       }
@@ -180,12 +180,6 @@ class QueryGroup {
   }
 
  private:
-  static __device__ float Power(float x) {
-    float result;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-    return result;
-  }
-
   __device__ void AddBias(int first_key) {
     const float* table = bias_.At(first_key - tile_.first_query, row_) + 2 * (threadIdx.x % 4);
 #pragma unroll

@@ -4,6 +4,7 @@
 
 #include "backend/kernels/device_math.cuh"
 #include "backend/kernels/operand_layout.h"
+#include "backend/kernels/with_element_type.cuh"
 
 namespace seq2seq::kernels {
 namespace {
@@ -197,15 +198,8 @@ cudaError_t LaunchTyped(const LayerNormArgs& args, const LaunchContext& context)
 cudaError_t LaunchLayerNorm(ElementType type, const LayerNormArgs& args,
                             const LaunchContext& context) {
   if (args.width % kWidth != 0 || args.row_capacity % 8 != 0) return cudaErrorInvalidValue;
-  switch (type) {
-    case ElementType::kFloat32:
-      return LaunchTyped<float>(args, context);
-    case ElementType::kFloat16:
-      return LaunchTyped<__half>(args, context);
-    case ElementType::kBfloat16:
-      return LaunchTyped<__nv_bfloat16>(args, context);
-  }
-  return cudaErrorInvalidValue;
+  return WithElementType(
+      type, [&](auto element) { return LaunchTyped<decltype(element)>(args, context); });
 }
 
 }  // namespace seq2seq::kernels

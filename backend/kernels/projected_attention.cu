@@ -3,6 +3,7 @@
 #include "backend/kernels/cluster.cuh"
 #include "backend/kernels/decode_attention_parts.cuh"
 #include "backend/kernels/device_math.cuh"
+#include "backend/kernels/measured_device.h"
 #include "backend/kernels/projection_few_product.cuh"
 #include "backend/kernels/projection_parts.cuh"
 
@@ -15,9 +16,6 @@ constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 constexpr int kMaxSelfRows = 8;
 constexpr int kMaxCrossRows = 2;
-// The kernel is faster than the two that it replaces if each block has a multiprocessor of an H200
-// to itself: clusters wait for room beside the blocks of the stage before.
-constexpr int kMostBlocks = 132;
 
 // Self-attention: a cluster of 6 blocks, each with 32 of a head's 192 queries, keys and values; a
 // row's attention is done by one of them. Cross-attention: a cluster of 4 blocks for each row, each
@@ -307,6 +305,8 @@ cudaError_t LaunchHalf(const ProjectedAttentionArgs& args, const LaunchContext& 
 
 }  // namespace
 
+// The kernel is faster than the two that it replaces if each block has a multiprocessor to itself:
+// clusters wait for room beside the blocks of the stage before.
 bool CanProjectAndAttend(ElementType type, const ProjectedAttentionArgs& args) {
   const ProjectionArgs& projection = args.projection;
   const KvLayout& layout = args.attention.layout;
@@ -318,7 +318,7 @@ bool CanProjectAndAttend(ElementType type, const ProjectedAttentionArgs& args) {
          projection.rows <= (cross ? kMaxCrossRows : kMaxSelfRows) &&
          layout.heads *
                  (cross ? Division<true>::kBlocks * projection.rows : Division<false>::kBlocks) <=
-             kMostBlocks;
+             kMultiprocessors;
 }
 
 cudaError_t LaunchProjectedAttention(ElementType type, const ProjectedAttentionArgs& args,

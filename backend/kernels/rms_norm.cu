@@ -7,6 +7,7 @@
 #include "backend/kernels/device_math.cuh"
 #include "backend/kernels/element_type.h"
 #include "backend/kernels/rms_norm.h"
+#include "backend/kernels/with_element_type.cuh"
 
 namespace seq2seq::kernels {
 namespace {
@@ -157,15 +158,9 @@ cudaError_t Launch(const RmsNormParams& params, cudaStream_t stream) {
 
 template <typename Weight>
 cudaError_t LaunchForActivation(const RmsNormParams& params, cudaStream_t stream) {
-  switch (params.activation_type) {
-    case ElementType::kFloat32:
-      return Launch<Weight, float>(params, stream);
-    case ElementType::kFloat16:
-      return Launch<Weight, __half>(params, stream);
-    case ElementType::kBfloat16:
-      return Launch<Weight, __nv_bfloat16>(params, stream);
-  }
-  return cudaErrorInvalidValue;
+  return WithElementType(params.activation_type, [&](auto activation) {
+    return Launch<Weight, decltype(activation)>(params, stream);
+  });
 }
 
 }  // namespace
@@ -176,15 +171,9 @@ cudaError_t RmsNorm(const RmsNormParams& params, cudaStream_t stream) {
       params.epsilon < 0.0f) {
     return cudaErrorInvalidValue;
   }
-  switch (params.weight_type) {
-    case ElementType::kFloat32:
-      return LaunchForActivation<float>(params, stream);
-    case ElementType::kFloat16:
-      return LaunchForActivation<__half>(params, stream);
-    case ElementType::kBfloat16:
-      return LaunchForActivation<__nv_bfloat16>(params, stream);
-  }
-  return cudaErrorInvalidValue;
+  return WithElementType(params.weight_type, [&](auto weight) {
+    return LaunchForActivation<decltype(weight)>(params, stream);
+  });
 }
 
 }  // namespace seq2seq::kernels

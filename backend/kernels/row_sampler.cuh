@@ -47,21 +47,6 @@ inline __device__ float TokenUniform(uint64_t seed, uint64_t index) {
   return static_cast<float>(c0 >> 8) * 0x1p-24F;
 }
 
-__device__ __forceinline__ uint64_t WarpSum64(uint64_t value) {
-#pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2) {
-    value += __shfl_xor_sync(kFullWarp, value, offset);
-  }
-  return value;
-}
-__device__ __forceinline__ double WarpSumDouble(double value) {
-#pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2) {
-    value += __shfl_xor_sync(kFullWarp, value, offset);
-  }
-  return value;
-}
-
 // Sums over lanes from the first on.
 class WarpScan {
  public:
@@ -263,7 +248,7 @@ class RowSampler {
 #pragma unroll 1
     for (;; turn = 1 - turn) {
       const uint64_t own = RunPass(items_, filters_, pass).mass;
-      const uint64_t sum = WarpSum64(own);
+      const uint64_t sum = WarpSum(own);
       if (Lane() == 0) Memory().sums[turn][Warp()] = sum;
       __syncthreads();
       const WarpScan warps = ScanOfWarps(Memory().sums[turn]);
@@ -379,15 +364,15 @@ class RowSampler {
     pass.use = Use::kMoments;
     pass.end = items_.count;
     const SamplerSums own = RunPass(items_, filters_, pass);
-    const uint64_t warp_mass = WarpSum64(own.mass);
-    const double warp_moment = WarpSumDouble(own.moment);
+    const uint64_t warp_mass = WarpSum(own.mass);
+    const double warp_moment = WarpSum(own.moment);
     if (Lane() == 0) {
       Memory().sums[0][Warp()] = warp_mass;
       Memory().moments[Warp()] = warp_moment;
     }
     __syncthreads();
     const auto total = static_cast<double>(ScanOfWarps(Memory().sums[0]).Total());
-    const double moment = WarpSumDouble(Lane() < kRowWarps ? Memory().moments[Lane()] : 0.0);
+    const double moment = WarpSum(Lane() < kRowWarps ? Memory().moments[Lane()] : 0.0);
     // Of the probabilities p = exp(score) / sum: -(sum of p log p).
     filters_.log_total = log(total / SamplerFilters::kOne);
     filters_.entropy = filters_.log_total - moment / total;

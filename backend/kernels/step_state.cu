@@ -1,5 +1,6 @@
 #include "backend/kernels/begin_row.cuh"
 #include "backend/kernels/step_state.h"
+#include "backend/kernels/with_element_type.cuh"
 
 namespace seq2seq::kernels {
 namespace {
@@ -58,15 +59,9 @@ cudaError_t LaunchBindSlots(const BindUpload* uploads, const int32_t* words, int
 cudaError_t LaunchBeginPass(ElementType type, const BeginPassArgs& args, int32_t bucket,
                             const LaunchContext& context) {
   const LaunchShape shape{dim3(bucket), dim3(kRowThreads)};
-  switch (type) {
-    case ElementType::kFloat32:
-      return Launch(BeginPassKernel<float>, shape, context, args);
-    case ElementType::kFloat16:
-      return Launch(BeginPassKernel<__half>, shape, context, args);
-    case ElementType::kBfloat16:
-      return Launch(BeginPassKernel<__nv_bfloat16>, shape, context, args);
-  }
-  return cudaErrorInvalidValue;
+  return WithElementType(type, [&](auto element) {
+    return Launch(BeginPassKernel<decltype(element)>, shape, context, args);
+  });
 }
 
 }  // namespace seq2seq::kernels

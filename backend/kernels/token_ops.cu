@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "backend/kernels/device_math.cuh"
+#include "backend/kernels/with_element_type.cuh"
 
 namespace seq2seq::kernels {
 namespace {
@@ -68,26 +69,12 @@ __global__ void __launch_bounds__(kThreads) ScatterKeyValuesKernel(ScatterKeyVal
                             (vector - head * head_vectors) * V) = bits;
 }
 
-// Calls run(T{}) with the type that `type` names.
-template <typename Run>
-cudaError_t WithType(ElementType type, Run run) {
-  switch (type) {
-    case ElementType::kFloat32:
-      return run(float{});
-    case ElementType::kFloat16:
-      return run(__half{});
-    case ElementType::kBfloat16:
-      return run(__nv_bfloat16{});
-  }
-  return cudaErrorInvalidValue;
-}
-
 }  // namespace
 
 cudaError_t LaunchEmbedTokens(ElementType type, const void* embedding, const int32_t* ids,
                               int32_t tokens, int32_t width, float* values,
                               const LaunchContext& context) {
-  return WithType(type, [&](auto element) {
+  return WithElementType(type, [&](auto element) {
     using T = decltype(element);
     return Launch(EmbedTokensKernel<T>, {dim3(tokens), dim3(kThreads)}, context,
                   static_cast<const T*>(embedding), ids, width, values);
@@ -100,7 +87,7 @@ cudaError_t LaunchActivateTokens(ElementType type, const ActivateTokensArgs& arg
       int64_t{args.tokens} * args.width > std::numeric_limits<int32_t>::max()) {
     return cudaErrorInvalidValue;
   }
-  return WithType(type, [&](auto element) {
+  return WithElementType(type, [&](auto element) {
     const int64_t vectors = int64_t{args.tokens} * args.width / kVector<decltype(element)>;
     const auto blocks = static_cast<unsigned>((vectors + kThreads - 1) / kThreads);
     return Launch(ActivateTokensKernel<decltype(element)>, {dim3(blocks), dim3(kThreads)}, context,
@@ -111,7 +98,7 @@ cudaError_t LaunchActivateTokens(ElementType type, const ActivateTokensArgs& arg
 cudaError_t LaunchScatterKeyValues(ElementType type, const ScatterKeyValuesArgs& args,
                                    const LaunchContext& context) {
   if (args.layout.head_dim * ElementBytes(type) % 16 != 0) return cudaErrorInvalidValue;
-  return WithType(type, [&](auto element) {
+  return WithElementType(type, [&](auto element) {
     const int32_t vectors =
         args.layers * 2 * args.layout.heads * args.layout.head_dim / kVector<decltype(element)>;
     const dim3 grid((args.tokens + kScatterTokens - 1) / kScatterTokens,
