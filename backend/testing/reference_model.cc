@@ -171,21 +171,26 @@ Row ReferenceModel::FeedForward(const FfnWeights& weights, const Row& x) const {
   return Multiply(weights.down, wide);
 }
 
+void ReferenceModel::AttendToSelf(const StackWeights& stack, const LayerWeights& layer,
+                                  const StackSpec& spec, bool causal, Rows* rows) const {
+  const AttentionWeights& weights = layer.self_attention;
+  const LayerWeights& biased = layer.position_bias.present() ? layer : stack.layers[0];
+  const bool relative = checkpoint_.spec().positions == PositionKind::kRelativeBuckets;
+  Rows normed;
+  for (const Row& x : *rows) normed.push_back(Normed(weights.norm, x));
+  const Rows attended =
+      Attend(weights, spec, normed, normed, relative ? &biased.position_bias : nullptr, causal);
+  for (size_t i = 0; i < rows->size(); ++i) AddTo(&(*rows)[i], attended[i], weights.norm);
+}
+
 Rows ReferenceModel::Encode(std::span<const int32_t> source) const {
   const ModelSpec& spec = checkpoint_.spec();
   const StackWeights& stack = checkpoint_.encoder();
   Rows rows = Embed(stack, source);
   for (const LayerWeights& layer : stack.layers) {
-    const LayerWeights& biased = layer.position_bias.present() ? layer : stack.layers[0];
-    const bool relative = spec.positions == PositionKind::kRelativeBuckets;
-    Rows normed;
-    for (const Row& x : rows) normed.push_back(Normed(layer.self_attention.norm, x));
-    const Rows attended = Attend(layer.self_attention, spec.encoder, normed, normed,
-                                 relative ? &biased.position_bias : nullptr, false);
-    for (size_t i = 0; i < rows.size(); ++i) {
-      AddTo(&rows[i], attended[i], layer.self_attention.norm);
-      AddTo(&rows[i], FeedForward(layer.ffn, Normed(layer.ffn.norm, rows[i])), layer.ffn.norm);
-    }
+    AttendToSelf(stack, layer, spec.encoder, false, &rows);
+    for (Row& row : rows)
+      AddTo(&row, FeedForward(layer.ffn, Normed(layer.ffn.norm, row)), layer.ffn.norm);
   }
   if (!spec.final_norm) return rows;
   for (Row& row : rows) row = Norm(stack.final_norm, row);
@@ -197,16 +202,9 @@ Row ReferenceModel::Logits(const Rows& encoded, std::span<const int32_t> tokens)
   const StackWeights& stack = checkpoint_.decoder();
   Rows rows = Embed(stack, tokens);
   for (const LayerWeights& layer : stack.layers) {
-    const LayerWeights& biased = layer.position_bias.present() ? layer : stack.layers[0];
-    const bool relative = spec.positions == PositionKind::kRelativeBuckets;
+    AttendToSelf(stack, layer, spec.decoder, true, &rows);
     Rows normed;
-    for (const Row& x : rows) normed.push_back(Normed(layer.self_attention.norm, x));
-    const Rows attended = Attend(layer.self_attention, spec.decoder, normed, normed,
-                                 relative ? &biased.position_bias : nullptr, true);
-    for (size_t i = 0; i < rows.size(); ++i) {
-      AddTo(&rows[i], attended[i], layer.self_attention.norm);
-      normed[i] = Normed(layer.cross_attention.norm, rows[i]);
-    }
+    for (const Row& row : rows) normed.push_back(Normed(layer.cross_attention.norm, row));
     const Rows crossed =
         Attend(layer.cross_attention, spec.decoder, normed, encoded, nullptr, false);
     for (size_t i = 0; i < rows.size(); ++i) {

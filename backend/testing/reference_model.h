@@ -32,6 +32,8 @@ class ReferenceModel {
   void AddTo(Row* x, const Row& result, const NormWeights& norm) const;
   Rows Attend(const AttentionWeights& weights, const StackSpec& stack, const Rows& queries_from,
               const Rows& keys_from, const TensorView* position_bias, bool causal) const;
+  void AttendToSelf(const StackWeights& stack, const LayerWeights& layer, const StackSpec& spec,
+                    bool causal, Rows* rows) const;
   Row FeedForward(const FfnWeights& weights, const Row& x) const;
 
   const Checkpoint& checkpoint_;
