@@ -8,6 +8,7 @@
 #include "backend/core/kv_blocks.h"
 #include "backend/cuda/cuda_decoder_graph.h"
 #include "backend/cuda/cuda_status.h"
+#include "backend/cuda/round_up.h"
 
 namespace seq2seq {
 namespace {

@@ -10,14 +10,11 @@
 #include "backend/cuda/cuda_status.h"
 #include "backend/cuda/device_weights.h"
 #include "backend/cuda/layer_norms.h"
+#include "backend/cuda/round_up.h"
 #include "backend/kernels/layer_norm.h"
 #include "backend/kernels/projected_attention.h"
 
 namespace seq2seq {
-
-constexpr int32_t RoundUp(int32_t value, int32_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
 
 // Of a row's sums of squares, see kernels::Residual.
 inline int32_t SumStride(const ModelSpec& spec) {

@@ -9,6 +9,7 @@
 
 #include "backend/core/format.h"
 #include "backend/cuda/cuda_status.h"
+#include "backend/cuda/round_up.h"
 #include "backend/kernels/rms_norm.h"
 #include "backend/kernels/token_ops.h"
 
@@ -60,7 +61,7 @@ Result<std::unique_ptr<CudaEncoder>> CudaEncoder::Create(
 Status CudaEncoder::Allocate() {
   const ModelSpec& spec = weights_->spec;
   // So that there is a graph for every length.
-  limits_.max_tokens = (limits_.max_tokens + kGraphTokens - 1) / kGraphTokens * kGraphTokens;
+  limits_.max_tokens = RoundUp(limits_.max_tokens, kGraphTokens);
   const size_t tokens = limits_.max_tokens;
   const size_t element = ElementBytes(weights_->type);
   // A source of n tokens has at most n / kQueryTile + 1 tiles.

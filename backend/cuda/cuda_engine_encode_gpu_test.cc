@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <filesystem>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,13 +23,7 @@ constexpr int32_t kSourceTokens = 96;
 constexpr int32_t kNewTokens = 40;
 
 std::shared_ptr<const DeviceWeights> SmallWeights(DType dtype) {
-  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "early";
-  TinyCheckpointOptions options;
-  options.d_model = 64;
-  options.d_kv = 16;
-  const Status written = WriteTinyCheckpoint(folder, options);
-  if (!written) throw std::runtime_error(written.error().message);
-  return LoadWeights(*ValueOf(Checkpoint::Load(folder)), dtype);
+  return LoadWeights(*WriteAndLoad("early", {.d_model = 64, .d_kv = 16}), dtype);
 }
 
 CudaEngineOptions Options(const FaultyCublasLt& lt) {
@@ -44,15 +36,7 @@ CudaEngineOptions Options(const FaultyCublasLt& lt) {
 }
 
 // Sources of one length, so that cuBLASLt has loaded what they need before the device is held.
-DriverRequest Request(int32_t seed) {
-  DriverRequest request;
-  for (int32_t i = 0; i < kSourceTokens; ++i) {
-    request.source.push_back(2 + (seed * 13 + i * 7 + i * i) % 38);
-  }
-  request.min_new_tokens = kNewTokens;
-  request.max_new_tokens = kNewTokens;
-  return request;
-}
+DriverRequest Request(int32_t seed) { return TinyRequest(seed, kSourceTokens, kNewTokens); }
 
 // In float32 the encoding thread queues kernel by kernel, in half precision the caller's a graph.
 class CudaEarlyReportTest : public testing::TestWithParam<DType> {

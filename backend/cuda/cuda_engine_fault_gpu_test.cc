@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <thread>
@@ -38,9 +37,7 @@ CudaEngineOptions SmallOptions() {
 }
 
 std::shared_ptr<const DeviceWeights> SmallWeights(const std::string& name) {
-  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / name;
-  Require(WriteTinyCheckpoint(folder, {}).has_value(), "the checkpoint is written");
-  return LoadWeights(*ValueOf(Checkpoint::Load(folder)), DType::kFloat32);
+  return LoadWeights(*WriteAndLoad(name, {}), DType::kFloat32);
 }
 
 DriverRequest Request(int32_t seed) {

@@ -7,7 +7,9 @@
 #include <filesystem>
 #include <future>
 #include <limits>
+#include <memory>
 #include <ostream>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -93,6 +95,20 @@ TEST(CudaSamplingTest, ChoosesTheTokensOfTheCpuEngine) {
   }
 }
 
+// As WriteAndLoad(), each tensor as change(tensor) leaves it.
+template <typename Change>
+std::shared_ptr<const Checkpoint> WriteChanged(const std::string& name,
+                                               const TinyCheckpointOptions& options,
+                                               Change change) {
+  WriteAndLoad(name, options);
+  std::vector<StoredTensor> tensors = TinyTensors(options);
+  for (StoredTensor& tensor : tensors) change(tensor);
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / name;
+  const Status written = WriteSafetensors(folder / "model.safetensors", tensors);
+  if (!written) throw std::runtime_error(written.error().message);
+  return ValueOf(Checkpoint::Load(folder));
+}
+
 struct HalfCase {
   DType dtype;
   int32_t d_kv;
@@ -164,22 +180,18 @@ TEST_P(HalfPrecisionTest, SourcesOfAnyLengthAreNearThoseOfFloat32) {
 TEST_P(HalfPrecisionTest, LargeActivationsStayFinite) {
   TinyCheckpointOptions options = TinyHalfShape(GetParam().d_kv);
   const std::string name = "overflow" + std::to_string(GetParam().d_kv);
-  WriteAndLoad(name, options);
-  std::vector<StoredTensor> tensors = TinyTensors(options);
-  for (StoredTensor& tensor : tensors) {
+  const auto checkpoint = WriteChanged(name, options, [](StoredTensor& tensor) {
     const bool in = tensor.name.find("DenseReluDense.wi") != std::string::npos;
     const bool out = tensor.name.find("DenseReluDense.wo") != std::string::npos;
-    if (!in && !out) continue;
+    if (!in && !out) return;
     for (size_t at = 0; at < tensor.bytes.size(); at += sizeof(float)) {
       float value = 0.0F;
       std::memcpy(&value, &tensor.bytes[at], sizeof(value));
       value *= in ? 16.0F : 8192.0F;
       std::memcpy(&tensor.bytes[at], &value, sizeof(value));
     }
-  }
-  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / name;
-  ASSERT_TRUE(WriteSafetensors(folder / "model.safetensors", tensors));
-  ExpectNearFloat32(*ValueOf(Checkpoint::Load(folder)), 64 * GetParam().epsilon);
+  });
+  ExpectNearFloat32(*checkpoint, 64 * GetParam().epsilon);
 }
 
 // What a source leaves in the encoder's buffers may be no number, and those after it are padded.
@@ -188,17 +200,13 @@ TEST_P(HalfPrecisionTest, ABrokenSourceLeavesLaterOnesAlone) {
   TinyCheckpointOptions options = TinyHalfShape(GetParam().d_kv);
   options.tie_word_embeddings = false;
   const std::string name = "broken" + std::to_string(GetParam().d_kv);
-  WriteAndLoad(name, options);
-  std::vector<StoredTensor> tensors = TinyTensors(options);
-  for (StoredTensor& tensor : tensors) {
-    if (tensor.name != "shared.weight") continue;
+  const auto checkpoint = WriteChanged(name, options, [&](StoredTensor& tensor) {
+    if (tensor.name != "shared.weight") return;
     const std::vector<float> row(options.d_model, std::numeric_limits<float>::infinity());
     std::memcpy(&tensor.bytes[kBrokenToken * row.size() * sizeof(float)], row.data(),
                 row.size() * sizeof(float));
-  }
-  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / name;
-  ASSERT_TRUE(WriteSafetensors(folder / "model.safetensors", tensors));
-  const auto weights = LoadWeights(*ValueOf(Checkpoint::Load(folder)), GetParam().dtype);
+  });
+  const auto weights = LoadWeights(*checkpoint, GetParam().dtype);
   DriverRequest broken = TinyRequest(1, 50, 1);
   broken.source[10] = kBrokenToken;
   for (const int32_t length : {20, 50, 100}) {
